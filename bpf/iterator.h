@@ -24,6 +24,7 @@ struct iter_scratch {
     struct thread_record thread;
     struct thread_state guess;
     struct stall_record stall;
+    struct look_record look;
     struct stack_scratch stack;
 };
 

@@ -1,55 +1,20 @@
 /* Waits that have not ended. */
 #include "fault.h"
 #include "iterator.h"
+#include "other_thread.h"
 #include "peer.h"
-#include "stack.h"
 #include "stack_policy.h"
 #include "wait_place.h"
-#include "wait_word.h"
-
-ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *stack) {
-    return keep_read_stack(stack, bpf_get_task_stack(task, stack->address, MAX_KERNEL_FRAMES * 8, 0), false);
-}
-
-/* A function of its own: only sleepable programs may call the helper that reads another thread's memory. */
-static long other_walk_step(u32 depth, struct walk_loop *loop) {
-    return step_in_scratch(depth, loop->scratch, loop->of);
-}
-
-/* Another thread's user stack, from its saved registers; 0 for kernel threads. */
-ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_scratch *scratch) {
-    struct walk_loop loop = {.scratch = scratch, .of = task};
-
-    if (!start_walk(scratch, task))
-        return 0;
-    bpf_loop(MAX_FRAMES, other_walk_step, &loop, 0);
-    scratch->stack.end = scratch->walk.end;
-    return keep_stack(&scratch->stack, scratch->walk.hash);
-}
 
 /* The word of a wait that began before the recording did is read now. */
 ALWAYS_INLINE void note_open_word(struct task_struct *task, struct thread_state *t,
                                   struct stall_record *stall) {
-    u32 tgid = task->tgid;
-    struct wait_word *at;
-    u64 address, word = 0;
-
     if (t->word_known) {
         stall->word = t->word;
         stall->word_definition = t->word_at.definition;
-        stall->flags |= STALL_WORD;
+    } else if (!read_word_of(task, &stall->word, &stall->word_definition)) {
         return;
     }
-    at = bpf_map_lookup_elem(&wait_words, &tgid);
-    if (!at || at->exec_id != (u32)task->self_exec_id)
-        return;
-    address = at->address;
-    if (at->is_pointer && bpf_copy_from_user_task(&address, sizeof(address), (void *)address, task, 0))
-        return;
-    if (bpf_copy_from_user_task(&word, word_bytes(at), (void *)address, task, 0))
-        return;
-    stall->word = word;
-    stall->word_definition = at->definition;
     stall->flags |= STALL_WORD;
 }
 
@@ -113,15 +78,10 @@ int open_waits(struct bpf_iter__task *ctx) {
         stall->runnable_ns += t->fault.runnable;
         note_facts(task, t, stall);
     } else if (seen->activity == ACTIVITY_BLOCKED && seen->futex_lock) {
-        u32 owner = seen->lock_owner;
+        u32 owner = lock_owner_of(task, seen);
 
         stall->flags |= STALL_LOCK;
         stall->lock_address = seen->lock_address;
-        /* Not seen at switch-out: read now, from the lock itself. */
-        if (!seen->owner_known &&
-            !bpf_copy_from_user_task(&owner, sizeof(owner), (void *)(seen->lock_address + MUTEX_OWNER_OFFSET),
-                                     task, 0))
-            owner &= FUTEX_TID_MASK;
         stall->lock_owner = owner;
         if (owner)
             stall->flags |= STALL_OWNER;

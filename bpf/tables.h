@@ -86,12 +86,18 @@ ALWAYS_INLINE long read_user(void *buffer, u32 len, u64 address, struct task_str
 /* The process's mappings in its present image. NULL where they are not known; they are then requested. */
 ALWAYS_INLINE struct unwind_process *mappings_of(u32 tgid, u32 exec_id) {
     struct unwind_process *process = bpf_map_lookup_elem(&processes, &tgid);
-    struct wanted_process wanted = {.tgid = tgid, .exec_id = exec_id};
+    struct wanted_process *wanted;
 
     if (process && process->exec_id == exec_id)
         return process;
-    wanted.time = bpf_ktime_get_ns();
-    bpf_ringbuf_output(&wanted_processes, &wanted, sizeof(wanted), 0);
+    /* Written in place: the programs' stack has no bytes left on 6.1. */
+    wanted = bpf_ringbuf_reserve(&wanted_processes, sizeof(*wanted), 0);
+    if (wanted) {
+        wanted->tgid = tgid;
+        wanted->exec_id = exec_id;
+        wanted->time = bpf_ktime_get_ns();
+        bpf_ringbuf_submit(wanted, 0);
+    }
     return NULL;
 }
 

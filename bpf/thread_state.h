@@ -69,6 +69,7 @@ struct thread_state {
     u64 delay_since[DELAYS]; /* by delay_kind; 0: not in one */
     u64 delay_lock;
     u8 ending;         /* counted in ending_threads */
+    u8 looked;         /* its record of this look is written */
     u32 matches;       /* TARGET_…: the targets that match the thread; 0 where everything is recorded */
     u64 open_reported; /* start of the wait that open_waits has emitted */
     u64 observed_from;

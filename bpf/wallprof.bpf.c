@@ -6,6 +6,7 @@
 #include "faults.bpf.c"
 #include "irq.bpf.c"
 #include "lifecycle.bpf.c"
+#include "look.bpf.c"
 #include "noise.bpf.c"
 #include "open_waits.bpf.c"
 #include "sampler.bpf.c"

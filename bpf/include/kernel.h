@@ -71,11 +71,16 @@ struct __call_single_data {
 };
 
 struct sched_info {
+    unsigned long pcount;
     unsigned long long run_delay;
+    unsigned long long last_arrival;
+    unsigned long long last_queued;
 };
 
 struct rq {
     unsigned int nr_running;
+    u64 clock;
+    u64 clock_task;
 };
 
 struct cfs_rq {
@@ -83,7 +88,9 @@ struct cfs_rq {
 };
 
 struct sched_entity {
+    u64 exec_start;
     u64 sum_exec_runtime;
+    u64 prev_sum_exec_runtime;
     struct cfs_rq *cfs_rq;
 };
 
@@ -246,6 +253,7 @@ struct task_struct {
     struct sched_info sched_info;
     unsigned int in_iowait : 1;
     unsigned long nvcsw;
+    unsigned long nivcsw;
     int pagefault_disabled;
     void *stack;
     int static_prio;

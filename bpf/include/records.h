@@ -273,6 +273,51 @@ struct stall_record {
 
 _Static_assert(sizeof(struct stall_record) % 8 == 0, "stall_record is a multiple of eight");
 
+enum look_flags {
+    LOOK_KERNEL_THREAD = 1,
+    LOOK_UNINTERRUPTIBLE = 2,
+    LOOK_LOCK = 4,   /* lock_address is valid */
+    LOOK_OWNER = 8,  /* lock_owner is valid */
+    LOOK_MOVED = 16, /* it ran in each walk of its stacks: it has none */
+    LOOK_WORD = 32,  /* word and word_definition are valid */
+};
+
+/* What a look at all threads does. */
+enum look_pass {
+    LOOK_LISTS = 0,   /* who they are, without stacks */
+    LOOK_WALKS = 1,   /* threads off the CPU */
+    LOOK_AT_REST = 2, /* the threads that had the CPU before */
+};
+
+/* One thread as it is now. */
+struct look_record {
+    u32 key;
+    u32 tid;
+    u32 tgid;
+    u32 ns_tid;
+    u32 ns_tgid;
+    u32 exec_id;
+    u64 start_boottime;
+    u64 now;   /* when it was looked at */
+    u64 since; /* scheduler's clock: it has been doing this since then, if that clock counts all time */
+    u64 since_latest; /* scheduler's clock: at least since then; 0: not known */
+    u64 user_stack;   /* 0: none */
+    u64 kernel_stack;
+    u64 lock_address;
+    u32 lock_owner; /* tid in the thread's pid namespace */
+    s32 syscall;    /* -1: not in one */
+    u8 activity;    /* ACTIVITY_RUNNING, ACTIVITY_PREEMPTED (waits for a CPU) or ACTIVITY_BLOCKED */
+    u8 reason;
+    u8 walks;
+    u8 flags;
+    u32 word_definition;
+    u64 word; /* what the process's word says about its wait */
+    u8 comm[COMM_LEN];
+    u8 process[COMM_LEN];
+};
+
+_Static_assert(sizeof(struct look_record) == 136, "look_record has no padding");
+
 /* Why the kernel delays a thread. */
 enum delay_kind {
     DELAY_RECLAIM = 0,    /* frees memory, because there was none or a cgroup has reached its limit */

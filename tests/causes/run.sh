@@ -8,8 +8,9 @@
 #   -k   keeps each case's cause.db, twin.db and the findings' text in FOLDER/CASE
 #
 # Uses target/release/wallprof (WALLPROF names another), as root. Prints a table. Exit code 1: a case was wrong.
-# Waits for a CPU that was mostly with programs outside of the recording, and steal time, do not count on a
-# shared machine. Each such finding is printed.
+# Waits for a CPU that was mostly with programs outside of the recording, a full machine of whose CPU time the
+# recorded programs used less than a quarter, and steal time do not count on a shared machine. Each such finding
+# is printed.
 # A case whose packages are missing, or whose `skip_unless` fails, is skipped with a message.
 #
 # A case is a file cases/PROGRAM-CAUSE.sh, sourced by bash. A command that fails in its functions ends it. It
@@ -214,8 +215,17 @@ finding_text() { # NUMBER
         found { $1 = $1; printf "%s ", $0 }' <(sed -n '/^Findings/,$p' "$WORK/cause.txt")
 }
 
+# The sum of the shares of these names.
+own_percent() { # SHARES NAMES
+    local name percent sum=0
+    while IFS=$'\t' read -r name percent; do
+        ! grep -qxF -- "$name" <<< "$2" || sum=$((sum + percent))
+    done < <(sed -nE 's/^(.*[^ ]) (for )?<?([0-9]+)[0-9.]* %.*/\1\t\3/p' <<< "$1")
+    echo "$sum"
+}
+
 is_of_a_neighbour() { # RULE TITLE NAMES
-    local most
+    local shares most
     case $1 in
     steal) return 0 ;;
     run-queue | preempted | cpu-saturated) ;;
@@ -223,9 +233,10 @@ is_of_a_neighbour() { # RULE TITLE NAMES
     esac
     [[ $2 == *'no thread of this machine had the CPU'* ]] && return 0
     # The largest share is named first.
-    most=$(sed -nE 's/.*(the CPUs? w(as|ere) with|of the CPU time) (.+)/\3/p' <<< "$2" \
-        | sed -E 's/ (for )?<?[0-9.]+ %.*//')
-    [[ -n $most ]] && ! grep -qxF -- "$most" <<< "$3"
+    shares=$(sed -nE 's/.*(the CPUs? w(as|ere) with|of the CPU time) (.+)/\3/p' <<< "$2" | sed 's/, \| and /\n/g')
+    most=$(sed -E 's/ (for )?<?[0-9.]+ %.*//; q' <<< "$shares")
+    [[ -n $most ]] || return 1
+    ! grep -qxF -- "$most" <<< "$3" || { [[ $1 == cpu-saturated ]] && (($(own_percent "$shares" "$3") < 25)); }
 }
 
 # Prints `right<tab>…` or `wrong<tab>…`, then the first finding and the twin's findings.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Opens pictures and exports of wallprof in the usual programs: a browser, speedscope, go tool pprof,
-# inferno-flamegraph. Records the lock scenario for that.
+# inferno-flamegraph, Perfetto's Python package. Records the lock scenario for that.
 #
 #   tests/readers/run.sh
 #
@@ -55,6 +55,8 @@ export_all() {
     "$WALLPROF" export "$STORE/lock.db" --to folded -o "$STORE/lock.folded"
     "$WALLPROF" export "$STORE/lock.db" --to speedscope -o "$STORE/lock.speedscope.json"
     "$WALLPROF" export "$STORE/lock.db" --to pprof -o "$STORE/lock.pb.gz"
+    "$WALLPROF" export "$STORE/lock.db" --to perfetto -o "$STORE/lock.perfetto-trace"
+    "$WALLPROF" stalls "$STORE/lock.db" --json --all > "$STORE/lock.stalls.json"
 }
 
 # The facts on which all formats must agree.
@@ -78,6 +80,23 @@ check_inferno() {
     inferno-flamegraph "$STORE/lock.folded" > "$STORE/inferno.svg"
     grep -q "total_samples=\"$(wall_ns)\"" "$STORE/inferno.svg" || fail "inferno-flamegraph: not the wall time $(wall_ns)"
     passed "inferno-flamegraph"
+}
+
+# The packages of requirements.txt, kept in target/readers.
+python_packages() {
+    if ! cmp -s "$HERE/requirements.txt" "$STORE/python/.from"; then
+        python3 -m pip install --quiet --no-deps --target "$STORE/python" -r "$HERE/requirements.txt" 2> /dev/null || return
+        cp "$HERE/requirements.txt" "$STORE/python/.from"
+    fi
+}
+
+# Its trace processor is a program that the package downloads when it runs: only its definitions are used.
+check_perfetto() {
+    python3 -m pip --version > /dev/null 2>&1 || { skip "perfetto: there is no pip (apt-get install python3-pip)"; return; }
+    python_packages || { skip "perfetto: pip cannot install it"; return; }
+    PYTHONPATH="$STORE/python" python3 "$HERE/read_perfetto.py" "$STORE/lock.perfetto-trace" "$STORE/lock.stalls.json" \
+        || fail "perfetto"
+    passed "perfetto"
 }
 
 # The packages of package-lock.json, kept in target/readers.
@@ -125,4 +144,5 @@ esac
 export_all
 check_pprof
 check_inferno
+check_perfetto
 check_in_browser

@@ -236,7 +236,7 @@ mod tests {
     fn meanings_divide_a_group() {
         let meaning = |name: &str| {
             let source = wallprof_model::MeaningSource::Wakers;
-            Some(Arc::new(Meaning { name: name.into(), software: None, idle: false, source }))
+            Some(Arc::new(Meaning { name: name.into(), software: None, idle: false, holder: true, source }))
         };
         let of = |id, name| StallRecord { meaning: meaning(name), ..stall(id, 1, &["wait"], 10) };
         let groups = grouped([of(1, "lock"), of(2, "lock"), of(3, "queue")]);

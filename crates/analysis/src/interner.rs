@@ -1,26 +1,41 @@
-//! Equal values, kept once.
+//! Equal values, kept once and numbered.
 
 use std::borrow::Borrow;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(crate) struct Interner<T: ?Sized + Eq + Hash>(HashSet<Arc<T>>);
+pub(crate) struct Interner<T: ?Sized> {
+    numbers: HashMap<Arc<T>, u32>,
+    values: Vec<Arc<T>>,
+}
 
-impl<T: ?Sized + Eq + Hash> Default for Interner<T> {
+impl<T: ?Sized> Default for Interner<T> {
     fn default() -> Self {
-        Interner(HashSet::new())
+        Interner { numbers: HashMap::new(), values: Vec::new() }
     }
 }
 
 impl<T: ?Sized + Eq + Hash> Interner<T> {
     pub fn get<O: Borrow<T> + Into<Arc<T>>>(&mut self, value: O) -> Arc<T> {
-        if let Some(known) = self.0.get(value.borrow()) {
-            return known.clone();
+        let number = self.number(value);
+        self.value(number).clone()
+    }
+
+    /// Numbers start at 0, in the order of the first calls.
+    pub fn number<O: Borrow<T> + Into<Arc<T>>>(&mut self, value: O) -> u32 {
+        if let Some(number) = self.numbers.get(value.borrow()) {
+            return *number;
         }
-        let new: Arc<T> = value.into();
-        self.0.insert(new.clone());
-        new
+        let value: Arc<T> = value.into();
+        let number = self.values.len() as u32;
+        self.values.push(value.clone());
+        self.numbers.insert(value, number);
+        number
+    }
+
+    pub fn value(&self, number: u32) -> &Arc<T> {
+        &self.values[number as usize]
     }
 }

@@ -470,7 +470,7 @@ mod tests {
     fn voluntary_waits_with_a_meaning_are_grouped_by_it_and_not_by_the_system_call() {
         let meaning = |name: &str| {
             let source = wallprof_model::MeaningSource::Stack;
-            Some(Arc::new(Meaning { name: name.into(), software: None, idle: true, source }))
+            Some(Arc::new(Meaning { name: name.into(), software: None, idle: true, holder: false, source }))
         };
         let idle = |id, reason, meaning| StallRecord {
             voluntary: true,
@@ -551,8 +551,13 @@ mod tests {
     fn threads_of_gos_scheduler_are_noticed_whatever_they_waited_for() {
         let of = |software: &str, voluntary| {
             let (name, source) = ("goroutines".into(), wallprof_model::MeaningSource::Stack);
-            let meaning =
-                wallprof_model::Meaning { name, software: Some(software.into()), idle: true, source };
+            let meaning = wallprof_model::Meaning {
+                name,
+                software: Some(software.into()),
+                idle: true,
+                holder: false,
+                source,
+            };
             StallRecord { voluntary, meaning: Some(Arc::new(meaning)), ..stall(1, "m", LOCK, "stopm", 10) }
         };
         assert!(digest(&[of("go", true)]).has_go);

@@ -17,6 +17,7 @@ mod interrupts;
 mod kernel_side;
 mod known;
 mod large_turn;
+mod look;
 mod peers;
 mod places;
 mod quotas;
@@ -32,4 +33,5 @@ mod waited_files;
 mod words;
 
 pub use kernel_side::{KernelSide, TakeRow};
+pub use look::{Look, Seen};
 pub use session::{Pending, Session, SessionError};

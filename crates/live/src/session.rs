@@ -392,7 +392,7 @@ impl<K: KernelSide> Session<K> {
 
     /// What a wait means by its word, or by the rule about its stacks; the user's rules go before words.
     fn by_word_or_rule(&self, record: &stall_record, ruled: Option<&Arc<Meaning>>) -> Option<Arc<Meaning>> {
-        match self.words.meaning(record) {
+        match self.words.of_stall(record) {
             Some(word) => Some(word.beside(ruled).clone()),
             None => ruled.cloned(),
         }
@@ -477,7 +477,7 @@ fn second_end(now: u64, epoch_offset: u64) -> u64 {
 }
 
 /// Kernel text whose sleepers have a reason.
-fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
+pub(crate) fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
     let ranges = reasons::KERNEL_SITES.iter().flat_map(|(pattern, reason)| {
         symbols.text_ranges(&[*pattern]).into_iter().map(|range| (range.start, range.end, reason.code()))
     });

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wallprof_model::{ModuleId, WaitWord as ReadWord, WordMeaning, WordRules, WordSource};
-use wallprof_probe::bpf::{constants as c, stall_record};
+use wallprof_probe::bpf::{constants as c, look_record, stall_record};
 use wallprof_probe::{WaitWord, clock};
 use wallprof_symbols::{ModuleFile, exported_variable};
 
@@ -53,12 +53,18 @@ pub struct ReadWords {
 
 impl ReadWords {
     /// What the word of a wait says; `None`: it has none, or no rule names its value.
-    pub fn meaning(&self, record: &stall_record) -> Option<Arc<WordMeaning>> {
-        if u64::from(record.flags) & c::STALL_WORD == 0 {
-            return None;
-        }
-        let source = self.sources.get(record.word_definition)?;
-        self.rules.as_ref()?.meaning_of(&ReadWord { source, value: record.word, text: None })
+    pub fn of_stall(&self, record: &stall_record) -> Option<Arc<WordMeaning>> {
+        self.meaning(u64::from(record.flags) & c::STALL_WORD != 0, record.word_definition, record.word)
+    }
+
+    /// The same of a wait that has not ended.
+    pub fn of_look(&self, record: &look_record) -> Option<Arc<WordMeaning>> {
+        self.meaning(u64::from(record.flags) & c::LOOK_WORD != 0, record.word_definition, record.word)
+    }
+
+    fn meaning(&self, is_valid: bool, definition: u32, value: u64) -> Option<Arc<WordMeaning>> {
+        let source = self.sources.get(definition).filter(|_| is_valid)?;
+        self.rules.as_ref()?.meaning_of(&ReadWord { source, value, text: None })
     }
 }
 

@@ -9,9 +9,11 @@ pub mod event;
 pub mod forgotten;
 pub mod guard;
 pub mod histogram;
+pub mod label;
 pub mod lateness;
 pub mod loss;
 pub mod meaning;
+pub mod now;
 pub mod owner;
 pub mod profile;
 pub mod stack;
@@ -27,9 +29,11 @@ pub use event::Event;
 pub use forgotten::Forgotten;
 pub use guard::{IntrusionDelta, IntrusionKind};
 pub use histogram::Histogram;
+pub use label::{LabelError, Labels, MAX_LABEL_KEY, MAX_LABEL_VALUE, MAX_LABELS, label_from_text};
 pub use lateness::Lateness;
 pub use loss::Loss;
 pub use meaning::{Meaning, MeaningSource, Meanings, WaitRow};
+pub use now::{Activity, Since, ThreadNow};
 pub use owner::Owner;
 pub use stack::{
     Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId, SymbolLine, is_runtime_library,

@@ -20,6 +20,8 @@ pub struct Meaning {
     pub software: Option<String>,
     /// Waiting is the thread's job at this place.
     pub idle: bool,
+    /// A thread holds what the wait is for. False for an answer, or for work on behalf of several threads.
+    pub holder: bool,
     pub source: MeaningSource,
 }
 
@@ -40,10 +42,8 @@ pub enum MeaningSource {
     Stack,
     /// A word in the process's memory.
     Word,
-    /// The threads that end the waits.
+    /// The threads that end the waits, or the other end of the socket or pipe.
     Wakers,
-    /// The other end of the socket or pipe.
-    Peer,
     /// The user said so.
     User,
 }
@@ -54,7 +54,6 @@ impl MeaningSource {
             MeaningSource::Stack => "stack",
             MeaningSource::Word => "word",
             MeaningSource::Wakers => "wakers",
-            MeaningSource::Peer => "peer",
             MeaningSource::User => "user",
         }
     }
@@ -171,7 +170,8 @@ mod tests {
     #[test]
     fn waits_of_one_program_with_equal_stacks_mean_the_same() {
         let source = MeaningSource::User;
-        let lock = Arc::new(Meaning { name: "lock".into(), software: None, idle: false, source });
+        let lock =
+            Arc::new(Meaning { name: "lock".into(), software: None, idle: false, holder: true, source });
         let (thread, user) = (ThreadKey(4), Some(StackId(9)));
         let mut meanings = Meanings::new(HashMap::from([(thread, 2)]));
         meanings.set_place(Place { program: 2, user, kernel: None }, lock);
@@ -182,8 +182,9 @@ mod tests {
 
     #[test]
     fn word_goes_before_the_place_and_the_user_before_both() {
-        let meaning =
-            |name: &str, source| Arc::new(Meaning { name: name.into(), software: None, idle: false, source });
+        let meaning = |name: &str, source| {
+            Arc::new(Meaning { name: name.into(), software: None, idle: false, holder: true, source })
+        };
         let (thread, user) = (ThreadKey(4), Some(StackId(9)));
         let place = Place { program: 2, user, kernel: None };
         let mut meanings = Meanings::new(HashMap::from([(thread, 2)]));

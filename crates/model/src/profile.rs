@@ -9,6 +9,7 @@ use crate::event::{
 };
 use crate::guard::IntrusionDelta;
 use crate::histogram::Histogram;
+use crate::label::Labels;
 use crate::lateness::Lateness;
 use crate::meaning::Meaning;
 use crate::stack::{FrameKind, StackEnd, SymbolLine};
@@ -32,6 +33,8 @@ pub struct RecordingInfo {
     pub machine_id: String,
     pub boot_id: String,
     pub command: String,
+    /// What the user said about the recording: `version=1.4`.
+    pub labels: Labels,
     pub min_stall_ns: u64,
     /// False for a recording whose writer was killed: `end` is then the last time that it holds.
     pub ended_cleanly: bool,

@@ -39,7 +39,7 @@ impl WordMeaning {
         let before = by_stacks.filter(|stacks| match stacks.source {
             MeaningSource::User => true,
             MeaningSource::Stack => self.stack_first && of_its_software(stacks),
-            MeaningSource::Word | MeaningSource::Wakers | MeaningSource::Peer => false,
+            MeaningSource::Word | MeaningSource::Wakers => false,
         });
         before.unwrap_or(&self.meaning)
     }

@@ -17,7 +17,7 @@ pub(crate) use skeleton::types::{
 };
 pub use skeleton::types::{
     cross_call_key, cross_call_value, delay_record, fault_facts, interrupt_key, latency_key, latency_value,
-    ledger, noise_counts, noise_key, other_thread, ran, sample_key, sample_value, second_record,
+    ledger, look_record, noise_counts, noise_key, other_thread, ran, sample_key, sample_value, second_record,
     stack_record, stall_record, thread_record, wait_peer, wait_place,
 };
 pub(crate) use skeleton::*;
@@ -60,6 +60,7 @@ plain!(
     second_record,
     stack_record,
     stall_record,
+    look_record,
     thread_record,
     wait_place,
     wait_word,

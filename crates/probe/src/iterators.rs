@@ -52,7 +52,7 @@ impl Iterators {
 }
 
 /// Runs an iterator to its end; `bytes` is then its output.
-fn run(link: &Link, bytes: &mut Vec<u8>) -> Result<(), ProbeError> {
+pub(crate) fn run(link: &Link, bytes: &mut Vec<u8>) -> Result<(), ProbeError> {
     bytes.clear();
     let failed = |error| ProbeError::reading("the list of threads", error);
     let mut iterator = Iter::new(link).map_err(|error| failed(io::Error::other(error)))?;
@@ -60,7 +60,7 @@ fn run(link: &Link, bytes: &mut Vec<u8>) -> Result<(), ProbeError> {
     Ok(())
 }
 
-fn each_record<R: Plain>(bytes: &[u8], mut take: impl FnMut(&R)) {
+pub(crate) fn each_record<R: Plain>(bytes: &[u8], mut take: impl FnMut(&R)) {
     for bytes in bytes.chunks_exact(size_of::<R>()) {
         if let Some(record) = record_from_bytes(bytes) {
             take(&record);

@@ -13,11 +13,31 @@ use crate::features::{Features, KernelTypes};
 use crate::plan::{MAX_NAME_GLOBS, ProbeOptions, Targets, UserStacks, left_out};
 use crate::{messages, reasons};
 
-/// Opens, configures and loads the object. It stays loaded until the process ends, so its memory is leaked.
+/// Opens, configures and loads the object for a recording. It stays loaded until the process ends, so its
+/// memory is leaked.
 pub(crate) fn load(
     options: &ProbeOptions,
     types: &KernelTypes,
     features: Features,
+) -> Result<WallprofSkel<'static>, ProbeError> {
+    load_without(options, features, |programs| left_out(programs, types, options))
+}
+
+/// As [`load`], with these programs alone.
+pub(crate) fn load_only(
+    options: &ProbeOptions,
+    features: Features,
+    wanted: &[&str],
+) -> Result<WallprofSkel<'static>, ProbeError> {
+    let unwanted = |program: &&Program<'_>| !wanted.contains(&program.name);
+    let names = |program: &Program<'_>| program.name.to_owned();
+    load_without(options, features, |programs| programs.iter().filter(unwanted).map(names).collect())
+}
+
+fn load_without(
+    options: &ProbeOptions,
+    features: Features,
+    left_out: impl FnOnce(&[Program<'_>]) -> Vec<String>,
 ) -> Result<WallprofSkel<'static>, ProbeError> {
     let log = messages::capture();
     let memory: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -29,7 +49,7 @@ pub(crate) fn load(
         // No program uses the map: it takes the least memory that it can.
         let _ = open.maps.noise.set_max_entries(1);
     }
-    leave_out(&mut open, |programs| left_out(programs, types, options));
+    leave_out(&mut open, left_out);
     open.load().map_err(|error| ProbeError::from_load(&error, &log.text()))
 }
 

@@ -6,6 +6,7 @@ use crate::attach::Program;
 use crate::bpf::constants as c;
 use crate::events::PerfEventSpec;
 use crate::features::KernelTypes;
+use crate::look;
 
 /// The threads whose time is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,6 +150,7 @@ pub(crate) fn left_out(programs: &[Program<'_>], types: &KernelTypes, options: &
         "on_ipi_send_cpu" | "on_ipi_send_cpumask" | "on_csd_queue_cpu" => options.guarded.is_empty(),
         "on_event" => !options.events.iter().any(|event| !event.is_tracepoint()),
         "on_tracepoint" => !options.events.iter().any(PerfEventSpec::is_tracepoint),
+        look::PROGRAM => true,
         _ => false,
     };
     let mut names = missing(programs, types);

@@ -74,34 +74,14 @@ impl Probes {
         let iterators = Iterators::attach(&skeleton)?;
         let pace = Pace::of(&skeleton);
         let mut probes = Probes { skeleton, features, _links: links, cpu_events, iterators, rings, pace };
-        probes.find_targets(options)?;
+        // Of threads that start meanwhile, too.
+        let iterators = &mut probes.iterators;
+        find_targets(&mut probes.skeleton, options, || iterators.create_states())?;
         Ok((probes, code))
     }
 
     pub fn features(&self) -> Features {
         self.features
-    }
-
-    /// Creates the state of every thread that is to be recorded, including those that start meanwhile.
-    fn find_targets(&mut self, options: &ProbeOptions) -> Result<(), ProbeError> {
-        for (id, kinds) in options.targets.start_ids() {
-            self.skeleton
-                .maps
-                .targets
-                .update(&id.to_ne_bytes(), &[kinds], MapFlags::ANY)
-                .map_err(|_| ProbeError::NoMemory { what: "the list of targets" })?;
-        }
-        self.set_finding_targets(true);
-        let found = self.iterators.create_states();
-        self.set_finding_targets(false);
-        found
-    }
-
-    fn set_finding_targets(&mut self, wanted: bool) {
-        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
-            bss.finding_targets = wanted.into();
-        }
-        fence(Ordering::SeqCst);
     }
 
     /// The number of threads that have started to exit and whose last record has not been emitted yet.
@@ -347,11 +327,35 @@ impl Pace {
     }
 }
 
-fn drained(what: &'static str, result: io::Result<()>) -> Result<(), ProbeError> {
+/// Runs `create_states` while the kernel side knows the ids of the targets.
+pub(crate) fn find_targets(
+    skeleton: &mut WallprofSkel<'static>,
+    options: &ProbeOptions,
+    create_states: impl FnOnce() -> Result<(), ProbeError>,
+) -> Result<(), ProbeError> {
+    for (id, kinds) in options.targets.start_ids() {
+        let targets = &skeleton.maps.targets;
+        let updated = targets.update(&id.to_ne_bytes(), &[kinds], MapFlags::ANY);
+        updated.map_err(|_| ProbeError::NoMemory { what: "the list of targets" })?;
+    }
+    set_finding_targets(skeleton, true);
+    let found = create_states();
+    set_finding_targets(skeleton, false);
+    found
+}
+
+fn set_finding_targets(skeleton: &mut WallprofSkel<'static>, wanted: bool) {
+    if let Some(bss) = skeleton.maps.bss_data.as_deref_mut() {
+        bss.finding_targets = wanted.into();
+    }
+    fence(Ordering::SeqCst);
+}
+
+pub(crate) fn drained(what: &'static str, result: io::Result<()>) -> Result<(), ProbeError> {
     result.map_err(|error| ProbeError::reading(what, error))
 }
 
-fn code_side(skeleton: &WallprofSkel<'_>, sideband: Sideband) -> io::Result<CodeSide> {
+pub(crate) fn code_side(skeleton: &WallprofSkel<'_>, sideband: Sideband) -> io::Result<CodeSide> {
     let maps = &skeleton.maps;
     let handle = |map: Result<MapHandle, libbpf_rs::Error>| map.map_err(io::Error::other);
     let tables = CodeTables::new(

@@ -9,6 +9,8 @@ COPY recording;
 UPDATE main.recording SET
     start_ns = (SELECT start_ns FROM cut), last_ns = (SELECT end_ns FROM cut), end_ns = (SELECT end_ns
     FROM cut);
+DELETE FROM main.label;
+COPY label;
 DELETE FROM main.clock;
 COPY clock;
 COPY event;

@@ -23,6 +23,9 @@ CREATE TABLE recording (
     call_resolution_ns INTEGER         -- times of calls closer than this may be stored as equal
 );
 
+-- What the user said about the recording.
+CREATE TABLE label (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
 -- Simultaneous readings of both clocks. A time of day is computed from the last reading at or before it.
 CREATE TABLE clock (mono_ns INTEGER PRIMARY KEY, epoch_ns INTEGER NOT NULL);
 

@@ -26,6 +26,8 @@ CREATE VIEW meta AS
     UNION ALL SELECT 'probe_runs', sum(probe_runs) FROM overhead
     UNION ALL SELECT 'table_bytes', max(table_bytes) FROM overhead;
 
+CREATE VIEW labels AS SELECT key, value FROM label;
+
 CREATE VIEW threads AS
     SELECT thread.id, pid, tid, ns_pid, ns_tid,
         comm.text AS comm, process.text AS process, cgroup.text AS cgroup, kernel_thread, start_boot_ns,

@@ -181,7 +181,7 @@ mod tests {
     fn voluntary_wait_for_peers_is_kept_as_an_involuntary_one() {
         let one = bytes_of(&stall(1, true));
         let source = MeaningSource::Wakers;
-        let meaning = Meaning { name: "lock".into(), software: None, idle: false, source };
+        let meaning = Meaning { name: "lock".into(), software: None, idle: false, holder: true, source };
         let lock = Candidate { stall: Stall { meaning: Some(meaning.into()), ..stall(10, true) }, row: None };
         let candidates = vec![candidate(20, true, None), lock];
         let division = divide(candidates, Allowance { bytes: one, voluntary_bytes: 0 });

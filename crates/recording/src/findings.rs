@@ -67,7 +67,7 @@ fn meaning_id<'m>(
         return Ok(known);
     }
     let id = ids.len() as i64 + 1;
-    let Meaning { name, software, idle, source } = meaning;
+    let Meaning { name, software, idle, holder: _, source } = meaning;
     to.prepare_cached("INSERT INTO meaning (id, name, software, idle, source) VALUES (?, ?, ?, ?, ?)")?
         .execute(params![id, name, software, idle, source.name()])?;
     ids.insert(meaning, id);
@@ -179,7 +179,7 @@ mod tests {
         recorder.finish(MonoNs(100)).unwrap();
         let meaning = |name: &str, idle| {
             let (software, source) = (Some("postgresql".into()), MeaningSource::Stack);
-            Some(Arc::new(Meaning { name: name.into(), software, idle, source }))
+            Some(Arc::new(Meaning { name: name.into(), software, idle, holder: true, source }))
         };
         let meanings = [(1, meaning("row lock", false), Some(1)), (2, meaning("row lock", false), Some(1))];
         write_findings(&path, &[], &meanings).unwrap();

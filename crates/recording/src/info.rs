@@ -2,7 +2,9 @@
 
 use rusqlite::{Result as SqlResult, Row};
 use wallprof_model::profile::{Overhead, RecordingInfo, Unwinding};
-use wallprof_model::{ClockAnchor, ClockMap, EpochNs, MonoNs, StackEnd};
+use wallprof_model::{
+    ClockAnchor, ClockMap, EpochNs, Labels, MAX_LABEL_KEY, MAX_LABEL_VALUE, MAX_LABELS, MonoNs, StackEnd,
+};
 
 use crate::reader::Reader;
 use crate::row::{columns, optional_unsigned, unsigned};
@@ -27,6 +29,7 @@ pub(crate) fn read(reader: &Reader) -> SqlResult<RecordingInfo> {
         })
     })?);
     info.events = event_names(reader)?;
+    info.labels = labels(reader)?;
     info.losses = reader
         .collect("SELECT reason, sum(count) AS count FROM loss GROUP BY reason", |row| {
             Ok((row.get("reason")?, unsigned(row, "count")?))
@@ -60,6 +63,15 @@ fn event_names(reader: &Reader) -> SqlResult<Vec<String>> {
         names.push(name);
     }
     Ok(names)
+}
+
+/// Of a foreign file no more than a recording of this program has.
+fn labels(reader: &Reader) -> SqlResult<Labels> {
+    let sql = format!(
+        "SELECT substr(key, 1, {MAX_LABEL_KEY}) AS key, substr(value, 1, {MAX_LABEL_VALUE}) AS value
+             FROM label ORDER BY key LIMIT {MAX_LABELS}"
+    );
+    Ok(reader.collect(&sql, |row| Ok((row.get("key")?, row.get("value")?)))?.into_iter().collect())
 }
 
 /// Counted by how often each user stack was taken: by samples, and by stalls.

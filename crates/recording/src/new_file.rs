@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
+use wallprof_model::MAX_LABELS;
 
 use crate::error::{Action, Error, Result};
 use crate::header::{self, Kind, beside};
@@ -161,6 +162,9 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
          VALUES (0, 0, 0, 0, 0)",
         [],
     )?;
+    for (key, value) in start.labels.iter().take(MAX_LABELS) {
+        to.execute("INSERT INTO label (key, value) VALUES (?, ?)", [key, crate::intern::clipped(value)])?;
+    }
     if let Some(clock) = start.clock {
         let row = [number(clock.mono.0), number(clock.epoch.0)];
         to.execute("INSERT INTO clock (mono_ns, epoch_ns) VALUES (?, ?)", row)?;

@@ -478,7 +478,7 @@ mod tests {
             let mut head = head(0, 100, flags);
             head.reason = StallReason::Blocked(reason);
             let (name, source) = ("lock".into(), wallprof_model::MeaningSource::Wakers);
-            head.meaning = Some(Arc::new(Meaning { name, software: None, idle, source }));
+            head.meaning = Some(Arc::new(Meaning { name, software: None, idle, holder: true, source }));
             head.lateness.reason = StallReason::Blocked(reason);
             head.lateness.asked_ns = asked_ns;
             head.lateness.is_lock = !idle;

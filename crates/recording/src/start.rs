@@ -1,6 +1,6 @@
 //! The facts with which a recording starts.
 
-use wallprof_model::{ClockAnchor, MonoNs};
+use wallprof_model::{ClockAnchor, Labels, MonoNs};
 
 use crate::budget::SizeBudget;
 use crate::retention::Retention;
@@ -21,6 +21,8 @@ pub struct RecordingStart {
     pub boot_id: String,
     /// The recorded program's name; more only at the user's request.
     pub command: String,
+    /// What the user says about the recording.
+    pub labels: Labels,
     pub min_stall_ns: u64,
     pub sample_period_ns: Option<u64>,
     pub budget: SizeBudget,

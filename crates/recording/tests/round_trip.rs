@@ -86,6 +86,7 @@ fn facts_about_the_recording() {
         ("live", "6.18.0", "x86_64")
     );
     assert_eq!((info.cpus, info.hostname.as_str(), info.command.as_str()), (2, "host", "redis-server"));
+    assert_eq!(info.labels, [("version".into(), "1.4".into())].into());
     assert_eq!((info.machine_id.as_str(), info.boot_id.as_str()), ("0123", "4567"));
     assert_eq!(info.min_stall_ns, 100_000);
     assert_eq!(info.events, ["cycles", "", "cache-misses"]);

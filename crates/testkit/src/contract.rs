@@ -191,6 +191,12 @@ pub struct Waker {
     pub kernel_stack: Option<Vec<Frame>>,
 }
 
+impl Owner {
+    pub fn user_stack_has(&self, function: &str) -> bool {
+        has_function(&self.user_stack, function)
+    }
+}
+
 impl Waker {
     pub fn user_stack_has(&self, function: &str) -> bool {
         has_function(&self.user_stack, function)
@@ -207,6 +213,9 @@ pub struct Lock {
 pub struct Owner {
     pub tid: u32,
     pub comm: String,
+    pub state: Option<String>,
+    pub user_stack: Option<Vec<Frame>>,
+    pub from: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -16,8 +16,10 @@ mod function;
 mod functions;
 mod json;
 mod line;
+mod now;
 mod page;
 mod report;
+mod runs;
 mod style;
 mod surroundings;
 mod text;
@@ -28,12 +30,19 @@ mod xml;
 pub use blame::{blame_json, blame_svg, blame_text};
 pub use diff::{Diff, DiffRows, DiffSide, calls_diff_svg, diff_json, diff_svg, diff_text};
 pub use escape::escape;
-pub use export::{EXPORT_FORMATS, Export, ExportFormat, export_format, folded, pprof, speedscope};
+pub use export::{
+    EXPORT_FORMATS, Export, ExportFormat, Rows, Timeline, export_format, folded, pprof, speedscope,
+};
 pub use flame::{Flame, flame_svg};
 pub use functions::{calls_diff_text, functions_text};
 pub use json::{calls_diff_json, report_json, report_json_with_functions, stall_json};
+pub use now::{threads_json, threads_text, waits_text};
 pub use page::{Page, page_text};
 pub use report::Report;
+pub use runs::{
+    ComparedGroup, ComparedRuns, FoundRun, bmf_json, compared_json, compared_text, runs_json, runs_text,
+    trend_svg,
+};
 pub use style::Style;
 pub use surroundings::Surroundings;
 pub use text::{StallGroupsText, StallsText, report_text};

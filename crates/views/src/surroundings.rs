@@ -1,5 +1,6 @@
-//! Other events around a stall: counters that moved, marks.
+//! Other events around a stall: counters that moved, marks, and what the holder of its lock did.
 
+use wallprof_analysis::Holder;
 use wallprof_analysis::counters::CounterMove;
 use wallprof_analysis::receive::Backlog;
 use wallprof_model::counter::{CounterKind, CounterUnit};
@@ -17,6 +18,8 @@ pub struct Surroundings {
     pub backlog: Option<Backlog>,
     /// Oldest first.
     pub marks: Vec<Mark>,
+    /// The holder of the lock that the thread waited for.
+    pub holder: Option<Holder>,
 }
 
 /// `memory.free 102.0 MiB → 12.0 MiB → 14.0 MiB`: before, at, after.

@@ -57,8 +57,10 @@ fn input<'a>(
 fn stalls(fixture: &Fixture, style: &Style) -> String {
     let mut out = Vec::new();
     let mut text = StallsText::new(&fixture.info, style);
-    let beside = fixture.surroundings();
-    fixture.stalls.iter().for_each(|stall| text.write(&mut out, stall, &beside).unwrap());
+    fixture
+        .stalls
+        .iter()
+        .for_each(|stall| text.write(&mut out, stall, &fixture.surroundings_of(stall)).unwrap());
     text.finish(&mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
@@ -83,7 +85,7 @@ fn sliced_fixture() -> Fixture {
     let mut fixture = lock_fixture();
     let source = MeaningSource::Stack;
     let (name, software) = ("row lock".into(), Some("postgresql".into()));
-    let meaning = Some(Arc::new(Meaning { name, software, idle: false, source }));
+    let meaning = Some(Arc::new(Meaning { name, software, idle: false, holder: true, source }));
     let wait = fixture.stalls.iter().rfind(|stall| stall.id == 26).cloned().unwrap();
     fixture.stalls.retain(|stall| stall.id < 26);
     fixture.stalls.extend((26..29).map(|id| {
@@ -145,7 +147,8 @@ fn report_of_a_go_program_says_what_is_not_seen() {
     let mut fixture = lock_fixture();
     assert!(!report(&fixture, &Style::plain()).contains("goroutines"));
     let (name, source) = ("goroutines".into(), wallprof_model::MeaningSource::Stack);
-    let meaning = wallprof_model::Meaning { name, software: Some("go".into()), idle: true, source };
+    let meaning =
+        wallprof_model::Meaning { name, software: Some("go".into()), idle: true, holder: false, source };
     fixture.stalls[0].meaning = Some(std::sync::Arc::new(meaning));
     let text = report(&fixture, &Style::plain());
     assert_eq!(
@@ -153,6 +156,14 @@ fn report_of_a_go_program_says_what_is_not_seen() {
         Some("Go: goroutines that wait are not threads, and are not seen"),
         "{text}"
     );
+}
+
+#[test]
+fn labels_are_in_the_head_of_a_report() {
+    let mut fixture = lock_fixture();
+    fixture.info.labels = [("version".into(), "1.4".into()), ("arm".into(), "a\x1bb".into())].into();
+    let text = report(&fixture, &Style::plain());
+    assert_eq!(text.lines().nth(3), Some("arm=a\\x1bb, version=1.4"), "{text}");
 }
 
 #[test]
@@ -192,9 +203,10 @@ fn report_as_json() {
 fn stalls_as_json() {
     let fixture = noted_fixture();
     let mut out = Vec::new();
-    // One with surroundings, the others without.
+    // One with surroundings, the others with the holder of their lock alone.
     let mut beside = fixture.surroundings();
     for stall in &fixture.stalls {
+        beside.holder = fixture.surroundings_of(stall).holder;
         stall_json(&mut out, stall, &beside, &fixture.info.clock).unwrap();
         beside = Surroundings::default();
     }

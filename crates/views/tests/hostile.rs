@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use unicode_width::UnicodeWidthStr;
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::histogram::{BUCKETS, Cell};
-use wallprof_model::profile::Finding;
+use wallprof_model::profile::{Finding, StallRecord};
 use wallprof_model::{EpochSecond, Histogram, Metric, MonoNs, Reason, ThreadKey, ThreadRef};
 use wallprof_views::{Report, StallsText, Style, report_json, report_text, stall_json};
 
@@ -19,16 +19,15 @@ fn write_all(fixture: &Fixture, style: &Style, out: &mut impl Write) -> io::Resu
     let report = report(fixture, &digest, &findings);
     report_text(out, &report, style)?;
     let mut text = StallsText::new(&fixture.info, style);
-    let beside = fixture.surroundings();
-    fixture.stalls.iter().try_for_each(|stall| text.write(out, stall, &beside))?;
+    fixture.stalls.iter().try_for_each(|stall| text.write(out, stall, &fixture.surroundings_of(stall)))?;
     text.finish(out)
 }
 
 fn write_all_json(fixture: &Fixture, out: &mut impl Write) -> io::Result<()> {
     let digest = fixture.digest();
     report_json(out, &report(fixture, &digest, &fixture.findings()))?;
-    let beside = fixture.surroundings();
-    fixture.stalls.iter().try_for_each(|stall| stall_json(out, stall, &beside, &fixture.info.clock))
+    let beside = |stall: &StallRecord| fixture.surroundings_of(stall);
+    fixture.stalls.iter().try_for_each(|stall| stall_json(out, stall, &beside(stall), &fixture.info.clock))
 }
 
 fn report<'a>(

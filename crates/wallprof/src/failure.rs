@@ -16,6 +16,8 @@ pub enum Exit {
     /// Not permitted, or not offered by this kernel or this machine.
     Unavailable = 3,
     NothingRecorded = 4,
+    /// Of `check`: a limit does not hold.
+    LimitExceeded = 5,
 }
 
 /// Why a command failed: one sentence with the operation, its object and the next step.
@@ -77,7 +79,8 @@ mod tests {
 
     #[test]
     fn exit_codes_are_the_promised_ones() {
-        let exits = [Exit::Failed, Exit::Usage, Exit::Unavailable, Exit::NothingRecorded];
-        assert_eq!(exits.map(|exit| exit as u8), [1, 2, 3, 4]);
+        let exits =
+            [Exit::Failed, Exit::Usage, Exit::Unavailable, Exit::NothingRecorded, Exit::LimitExceeded];
+        assert_eq!(exits.map(|exit| exit as u8), [1, 2, 3, 4, 5]);
     }
 }

@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-use wallprof_analysis::receive;
-use wallprof_analysis::rules::{Collector, Surroundings, findings, reads_counter};
+use wallprof_analysis::rules::{Collector, Surroundings, findings, reads_counter, reads_process_counter};
 use wallprof_analysis::waits::Rules;
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::profile::{
@@ -49,7 +48,7 @@ pub struct Background {
     cross_calls: Vec<CrossCallRow>,
     throttled: Vec<ThrottledRow>,
     counters: Vec<CounterTrack>,
-    receive: Vec<CounterTrack>,
+    process_counters: Vec<CounterTrack>,
 }
 
 impl Background {
@@ -64,7 +63,7 @@ impl Background {
             cross_calls: recording.cross_calls()?,
             throttled: recording.throttled()?,
             counters: counters.whole(reads_counter)?,
-            receive: counters.whole_of_processes(receive::reads_counter)?,
+            process_counters: counters.whole_of_processes(reads_process_counter)?,
         })
     }
 
@@ -79,7 +78,7 @@ impl Background {
             cross_calls: &self.cross_calls,
             throttled: &self.throttled,
             counters: &self.counters,
-            receive: &self.receive,
+            process_counters: &self.process_counters,
         }))
     }
 }

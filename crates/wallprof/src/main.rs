@@ -3,6 +3,7 @@
 mod additions;
 mod args;
 mod blame;
+mod check;
 mod cpu_list;
 mod debug_downloads;
 mod demo;
@@ -17,13 +18,16 @@ mod flame;
 mod guarded;
 mod help;
 mod import;
+mod labels;
 mod meanings;
 mod open;
 mod output;
 mod record;
 mod report;
 mod rights;
+mod runs;
 mod selection;
+mod stacks;
 mod stalls;
 mod symbolize;
 mod terminal;
@@ -46,6 +50,8 @@ enum Command {
     Report(args::ReportArgs),
     /// Show groups of stalls with equal stacks, or single stalls, with waker and the threads that ran instead
     Stalls(args::StallsArgs),
+    /// Show what all threads do now: states, both stacks, locks and their holders; nothing is stopped
+    Stacks(args::StacksArgs),
     /// Draw where the time went as a flame graph: an SVG with zoom and search for any browser
     Flame(args::FlameArgs),
     #[command(about = format!("Write stacks and weights for other tools: {}", args::export_formats()))]
@@ -54,6 +60,10 @@ enum Command {
     Diff(args::DiffArgs),
     /// Charge waiting time to its cause along the chain of waits: who costs whom
     Blame(args::BlameArgs),
+    /// List the recordings of a folder, compare groups of them by a label, draw figures over versions
+    Runs(args::RunsArgs),
+    /// Check a recording against limits: exit code 5 if one does not hold
+    Check(args::CheckArgs),
     /// List the rules about what waits mean
     Waits(args::WaitsArgs),
     /// Convert another profiler's recording, such as perf.data; add metrics and marks to a recording
@@ -112,10 +122,13 @@ fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
         Command::Record(args) => record::run(args, started),
         Command::Report(args) => report::run(&args),
         Command::Stalls(args) => stalls::run(&args),
+        Command::Stacks(args) => stacks::run(args),
         Command::Flame(args) => flame::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Blame(args) => blame::run(&args),
+        Command::Runs(args) => runs::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Waits(args) => meanings::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
@@ -134,6 +147,7 @@ impl Command {
         match self {
             Command::Record(_)
             | Command::Watch(_)
+            | Command::Stacks(_)
             | Command::Doctor(_)
             | Command::Demo(_)
             | Command::Held(_) => Rights::Kept,
@@ -143,6 +157,8 @@ impl Command {
             | Command::Export(_)
             | Command::Diff(_)
             | Command::Blame(_)
+            | Command::Runs(_)
+            | Command::Check(_)
             | Command::Waits(_)
             | Command::Import(_)
             | Command::Symbolize(_)

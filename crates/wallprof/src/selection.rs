@@ -116,6 +116,19 @@ impl Selection {
         Ok(Selected { info, weights, range, note })
     }
 
+    /// The selected threads of a recording whose waits have meanings.
+    pub fn open(&self, file: &Path) -> Result<(Recording, Vec<Thread>), Failure> {
+        let recording = open_recording(file, &self.rules)?;
+        let mut threads = recording.threads()?;
+        self.check_threads(&threads, file)?;
+        threads.retain(|thread| self.matches(thread));
+        Ok((recording, threads))
+    }
+
+    pub fn is_of_wall_time(&self) -> bool {
+        self.view == View::Wall
+    }
+
     /// Reads the calls, which are counted over the whole recording.
     fn read_calls(
         &self,

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use wallprof_analysis::counters::{marks_around, moved, time_around};
 use wallprof_analysis::receive::backlog;
-use wallprof_analysis::{EqualStacks, Glob, Timepoint, Zone, ns_from_duration};
+use wallprof_analysis::{EqualStacks, Glob, Holders, Timepoint, Zone, holder_of, ns_from_duration};
 use wallprof_model::profile::{RecordingInfo, StallRecord, Thread};
-use wallprof_model::{Mark, MonoNs, StallKind, StallReason, ThreadKey};
+use wallprof_model::{Mark, MonoNs, Reason, StallKind, StallReason, ThreadKey};
 use wallprof_recording::{Counters, Recording, StallFilter, Stalls};
 use wallprof_views::{StallGroupsText, StallsText, Style, Surroundings, stall_json};
 
@@ -26,9 +26,10 @@ pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
     let style = style_for_stdout();
     let stalls = recording.stalls(&criteria.filter(&recording, &info, &style.zone)?)?;
     let stalls = Selected { stalls, id: args.id, found: false };
-    let mut context = Context { counters: recording.counters()?, marks: recording.marks()? };
     // The stall of an id is shown by itself.
     let each = args.each || args.id.is_some();
+    let holders = if args.json || each { holders(&recording)? } else { Holders::default() };
+    let mut context = Context { counters: recording.counters()?, marks: recording.marks()?, holders };
     to_stdout(|out| match (args.json, each) {
         (true, _) => write_json(out, stalls, &mut context, &info),
         (false, true) => write_each(out, stalls, &mut context, &info, &style),
@@ -37,10 +38,32 @@ pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Counters and marks of a recording.
+/// What the threads did that held locks for which others waited.
+fn holders(recording: &Recording) -> Result<Holders, Failure> {
+    let mut threads = HashSet::new();
+    // A wait for a lock with a longer wait for a CPU behind it has the other reason.
+    for reason in [StallReason::Blocked(Reason::Lock), StallReason::Runnable] {
+        let waits = StallFilter { reason: Some(reason), include_voluntary: true, ..StallFilter::default() };
+        for wait in recording.stalls(&waits)? {
+            threads.extend(holder_of(&wait?));
+        }
+    }
+    let mut holders = Holders::new(threads.clone());
+    if !threads.is_empty() {
+        let theirs =
+            StallFilter { threads: Some(threads), include_voluntary: true, ..StallFilter::default() };
+        for stall in recording.stalls(&theirs)? {
+            holders.add(&stall?);
+        }
+    }
+    Ok(holders.sorted())
+}
+
+/// What is known of a recording beside its stalls, and the holders of locks.
 struct Context<'r> {
     counters: Counters<'r>,
     marks: Vec<Mark>,
+    holders: Holders,
 }
 
 impl Context<'_> {
@@ -54,7 +77,8 @@ impl Context<'_> {
                 (Some(moved(tracks, time.clone())), backlog)
             }
         };
-        Ok(Surroundings { counters, backlog, marks: marks_around(&self.marks, time).cloned().collect() })
+        let marks = marks_around(&self.marks, time).cloned().collect();
+        Ok(Surroundings { counters, backlog, marks, holder: self.holders.during(stall) })
     }
 }
 
@@ -217,8 +241,6 @@ fn usage(option: &str, error: impl std::fmt::Display) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use wallprof_model::Reason;
-
     use super::*;
     use crate::args::MeaningArgs;
 

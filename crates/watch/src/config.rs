@@ -20,6 +20,7 @@ pub struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     pub targets: TargetEntries,
+    pub label: Option<Entry>,
     pub threshold: Option<Entry>,
     pub severity: Option<Entry>,
     pub listen: Option<Entry>,
@@ -97,6 +98,7 @@ struct File {
     cgroup: Option<Spanned<String>>,
     all: bool,
     children: bool,
+    label: Option<Spanned<Value>>,
     threshold: Option<Spanned<Value>>,
     severity: Option<Spanned<Value>>,
     listen: Option<Spanned<Value>>,
@@ -137,6 +139,7 @@ impl Config {
         let entry = |value: Option<Spanned<Value>>| value.map(|value| entry(value, text)).transpose();
         Ok(Config {
             targets,
+            label: entry(file.label)?,
             threshold: entry(file.threshold)?,
             severity: entry(file.severity)?,
             listen: entry(file.listen)?,
@@ -166,7 +169,7 @@ fn entry(value: Spanned<Value>, text: &str) -> Result<Entry, ConfigError> {
         Value::Fraction(number) => number.to_string(),
         Value::Table(table) => list_from_table(&table).ok_or_else(|| ConfigError {
             line,
-            message: "a table holds durations as texts, such as { critical = \"500us\" }".into(),
+            message: "a table holds texts, such as { critical = \"500us\" }".into(),
         })?,
     };
     Ok(Entry { text, line })

@@ -2,7 +2,7 @@
 packages=python3
 skip_unless='[ -e /sys/fs/cgroup/memory/memory.limit_in_bytes ] || grep -qw memory /sys/fs/cgroup/cgroup.subtree_control'
 kind="major-fault|memory-reclaim"
-text='python3 .*free.* memory'
+text='python3 .*memory.* its control group /wallprof-causes-.* used .* of its limit of 24.0 MiB'
 prepare() {
     group=$(control_group memory)
     head -c 100M /dev/zero > "$WORK/table"

@@ -1,4 +1,5 @@
-# Reads through io_uring from a disk that is limited to 50 reads a second.
+# Reads through io_uring from a disk that is limited to 50 reads a second. The twin reads from the page cache: other
+# programs use the disk, too.
 packages='gcc util-linux'
 skip_unless='[ -e /sys/fs/cgroup/blkio/blkio.throttle.read_iops_device ] || grep -qw io /sys/fs/cgroup/cgroup.subtree_control'
 kind=disk-wait
@@ -13,7 +14,7 @@ prepare() {
     disk=$(lsblk -no PKNAME "$source" | tail -1)
     device=$(lsblk -dno MAJ:MIN "${disk:+/dev/}${disk:-$source}" | tr -d ' ')
 }
-reads() { # A SECOND
+limit() { # READS A SECOND
     if [ -e "$group/io.max" ]; then
         echo "$device riops=$1" > "$group/io.max"
     else
@@ -21,11 +22,12 @@ reads() { # A SECOND
     fi
 }
 cause() {
-    reads 50
-    run_in_group_as_target "$group" "$binary" "$WORK/table" "$SECONDS_OF_RUN"
+    limit 50
+    run_in_group_as_target "$group" "$binary" "$WORK/table" "$SECONDS_OF_RUN" direct
 }
 twin() {
-    reads 1000000
-    run_in_group_as_target "$group" "$binary" "$WORK/table" "$SECONDS_OF_RUN"
+    limit 1000000
+    cat "$WORK/table" > /dev/null
+    run_in_group_as_target "$group" "$binary" "$WORK/table" "$SECONDS_OF_RUN" cached
 }
 clean() { rmdir "$group"; }

@@ -1,4 +1,5 @@
-# A synchronous key derivation in a handler of HTTP: the event loop stands still. Needs the rule blocked-loop.
+# A synchronous key derivation in a handler of HTTP: the event loop stands still. Not found yet: it computes,
+# and no switch shows that the loop came back.
 packages=nodejs
 kind=blocked-loop
 text='node did not return to (uv__io_poll|epoll_p?wait) .*(PBKDF2|pbkdf2|PKCS5)'

@@ -1,4 +1,4 @@
-# time.sleep in a coroutine: the event loop stands still. Needs the rule blocked-loop.
+# time.sleep in a coroutine: the event loop stands still.
 packages=python3
 kind=blocked-loop
 text='python3 did not return to epoll_wait .*clock_nanosleep|python3 did not return to epoll_wait .*sleep'

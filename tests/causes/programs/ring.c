@@ -1,6 +1,6 @@
-// A thread that reads blocks of a file through io_uring, past the page cache, and waits for each.
+// A thread that reads blocks of a file through io_uring, and waits for each: past the page cache, or out of it.
 //
-// usage: ring FILE SECONDS
+// usage: ring FILE SECONDS direct|cached
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/io_uring.h>
@@ -77,10 +77,10 @@ int main(int count, char **arguments)
 	struct stat status;
 	void *block;
 
-	if (count != 3)
+	if (count != 4)
 		return 2;
 	double ends = now() + atof(arguments[2]);
-	int file = open(arguments[1], O_RDONLY | O_DIRECT);
+	int file = open(arguments[1], O_RDONLY | (strcmp(arguments[3], "direct") ? 0 : O_DIRECT));
 
 	if (file < 0 || fstat(file, &status) || posix_memalign(&block, BLOCK, BLOCK))
 		return 1;
@@ -90,7 +90,7 @@ int main(int count, char **arguments)
 
 		if (read_block(file, block, number * 7919 % blocks * BLOCK) != BLOCK)
 			return 1;
-		usleep(500);
+		usleep(5000);
 	}
 	return 0;
 }

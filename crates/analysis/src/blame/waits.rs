@@ -1,8 +1,6 @@
 //! The waits of a recording in a compact form, by thread and time.
 
-use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,42 +10,13 @@ use wallprof_model::{Reason, StallKind, StallReason, ThreadKey, ThreadRef};
 use super::chain::Chains;
 use super::{Blame, Group};
 use crate::by_stack::ByStack;
+use crate::interner::Interner;
 use crate::site::{Site, stack_of_site};
 
 /// Threads that had the CPU during one wait are kept up to this number of all waits together.
 const MOST_RAN: usize = 1 << 23;
 /// Waits are kept up to this number, some 64 bytes each.
 const MOST_WAITS: usize = 1 << 22;
-
-/// A number for each distinct value.
-#[derive(Debug)]
-pub(super) struct Numbers<T: ?Sized> {
-    numbers: HashMap<Arc<T>, u32>,
-    values: Vec<Arc<T>>,
-}
-
-impl<T: ?Sized> Default for Numbers<T> {
-    fn default() -> Self {
-        Numbers { numbers: HashMap::new(), values: Vec::new() }
-    }
-}
-
-impl<T: ?Sized + Eq + Hash> Numbers<T> {
-    pub fn of<O: Borrow<T> + Into<Arc<T>>>(&mut self, value: O) -> u32 {
-        if let Some(number) = self.numbers.get(value.borrow()) {
-            return *number;
-        }
-        let value: Arc<T> = value.into();
-        let number = self.values.len() as u32;
-        self.values.push(value.clone());
-        self.numbers.insert(value, number);
-        number
-    }
-
-    pub fn value(&self, number: u32) -> &Arc<T> {
-        &self.values[number as usize]
-    }
-}
 
 /// What ends a wait's blocked part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +53,8 @@ pub struct Waits {
     threads: HashMap<ThreadKey, u32>,
     /// The group of each thread.
     pub(super) group_of: Vec<u32>,
-    groups: Numbers<Group>,
-    pub(super) places: Numbers<str>,
+    groups: Interner<Group>,
+    pub(super) places: Interner<str>,
     place_of: ByStack<Option<u32>>,
     pub(super) by_thread: Vec<Vec<Wait>>,
     /// Group and time.
@@ -102,7 +71,7 @@ impl Waits {
             let info = &thread.info;
             let group =
                 Group::Threads { process: info.process.as_str().into(), thread: info.comm.as_str().into() };
-            let group = waits.groups.of(group);
+            let group = waits.groups.number(group);
             waits.threads.insert(info.key, waits.group_of.len() as u32);
             waits.group_of.push(group);
             waits.by_thread.push(Vec::new());
@@ -142,8 +111,8 @@ impl Waits {
         for waits in &mut self.by_thread {
             waits.sort_by_key(|wait| (wait.start, wait.end));
         }
-        let host = self.groups.of(Group::Host);
-        let unknown = self.groups.of(Group::Unknown);
+        let host = self.groups.number(Group::Host);
+        let unknown = self.groups.number(Group::Unknown);
         let mut chains = Chains::new(&self, host, unknown);
         for thread in 0..self.by_thread.len() as u32 {
             let is_one = match self.group(self.group_of[thread as usize]) {
@@ -162,20 +131,22 @@ impl Waits {
     }
 
     fn group_of_other(&mut self, thread: &ThreadRef) -> u32 {
-        match thread.key.and_then(|key| self.threads.get(&key)) {
-            Some(&index) => self.group_of[index as usize],
+        match self.index_of(thread) {
+            Some(index) => self.group_of[index as usize],
             None => {
                 let name: Arc<str> = thread.comm.as_str().into();
-                self.groups.of(Group::Threads { process: name.clone(), thread: name })
+                self.groups.number(Group::Threads { process: name.clone(), thread: name })
             }
         }
     }
 
     fn thread(&mut self, thread: &ThreadRef) -> Cause {
-        match thread.key.and_then(|key| self.threads.get(&key)) {
-            Some(&index) => Cause::Thread(index),
-            None => Cause::Group(self.group_of_other(thread)),
-        }
+        let index = self.index_of(thread).map(Cause::Thread);
+        index.unwrap_or_else(|| Cause::Group(self.group_of_other(thread)))
+    }
+
+    fn index_of(&self, thread: &ThreadRef) -> Option<u32> {
+        self.threads.get(&thread.key?).copied()
     }
 
     fn cause(&mut self, stall: &StallRecord) -> Cause {
@@ -184,7 +155,7 @@ impl Waits {
         let timed_out = stall.asked_ns.is_some_and(|asked| stall.blocked_ns >= asked);
         let is = |reason| stall.reason == StallReason::Blocked(reason);
         if is(Reason::Disk) || stall.reason == StallReason::Major {
-            return Cause::Group(self.groups.of(Group::Device));
+            return Cause::Group(self.groups.number(Group::Device));
         }
         if let Some(waker) = waker {
             return self.thread(waker);
@@ -198,7 +169,7 @@ impl Waits {
             _ if is(Reason::Network) || is(Reason::Poll) => Group::Network,
             _ => Group::Unknown,
         };
-        Cause::Group(self.groups.of(group))
+        Cause::Group(self.groups.number(group))
     }
 
     fn release(&mut self, stall: &StallRecord) -> Option<u32> {
@@ -210,7 +181,7 @@ impl Waits {
     fn place_of(&mut self, user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<u32> {
         let stack = stack_of_site(user, kernel)?;
         let Waits { places, place_of, .. } = self;
-        place_of.get(stack, |stack| Some(places.of(text(&Site::of(Some(stack), None)?))))
+        place_of.get(stack, |stack| Some(places.number(text(&Site::of(Some(stack), None)?))))
     }
 
     fn add_ran(&mut self, stall: &StallRecord) -> Range<u32> {

@@ -35,7 +35,7 @@ mod step;
 mod student;
 mod tree;
 mod waits;
-mod welch;
+pub(crate) mod welch;
 mod windows;
 
 pub use collect::{Collector, Group, Side};

@@ -5,17 +5,17 @@
 //! time, or one took 20 ms. Only waits of 10 ms or longer count.
 //!
 //! A loop is known by its waits: a place of epoll or io_uring to which the thread returns, or a place of poll
-//! or select where it spends most of its time. Only kinds of waits count that are no other idle place of a
+//! or select where it spends most of its time. Loops whose functions are known wait on condition variables,
+//! too. Only kinds of waits count that are no other idle place of a
 //! loop: runtimes park the threads of their loops on condition variables, and nested loops poll.
 //!
 //! False positives: a thread that uses epoll for one thing among others, and is not waited for in between.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use wallprof_model::{Reason, StallReason, ThreadKey};
 
-use super::callers::Callers;
+use super::callers::{Called, Callers};
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
@@ -33,20 +33,24 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
+/// The place of a known loop that waits on a condition variable.
+const WAIT_FOR_WORK: &str = "its wait for work";
+
 /// Where a thread's loop waits.
 struct Loop<'e> {
-    syscall: &'e str,
+    /// `epoll_wait`, `its wait for work`
+    place: &'e str,
     callers: &'e Callers,
 }
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let loops = loops(evidence);
-    let mut blocks: HashMap<u64, (Arc<str>, &str)> = HashMap::new();
+    let mut blocks: HashMap<u64, (Called, &str)> = HashMap::new();
     let mut cases = Vec::new();
     for case in evidence.cases().filter(|case| is_block(case) && !reported.has(case)) {
         let known = loops.get(&case.thread).zip(case.callers.as_ref());
         let called =
-            known.and_then(|(known, callers)| Some((callers.first_beyond(known.callers)?, known.syscall)));
+            known.and_then(|(known, callers)| Some((callers.first_beyond(known.callers)?, known.place)));
         if let Some(called) = called {
             blocks.insert(case.id, called);
             cases.push(case);
@@ -57,26 +61,27 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     let groups = grouped(cases.into_iter(), key);
     let conclusions = groups
         .into_iter()
-        .filter_map(|((_, _, _, (function, syscall)), cases)| conclude(cases, &function, syscall, evidence));
+        .filter_map(|((_, _, _, (called, place)), cases)| conclude(cases, &called, place, evidence));
     conclusions.collect()
 }
 
 fn conclude<'e>(
     cases: Vec<&'e Case>,
-    function: &str,
-    syscall: &str,
+    called: &Called,
+    place: &str,
     evidence: &Evidence,
 ) -> Option<Conclusion<'e>> {
     let reason = cases.first()?.reason;
     let delays = Delays::over(&cases, Case::duration_ns);
     let problem = Problem::heavy(cases, delays, evidence)?;
     let title = format!(
-        "{} did not return to {syscall} {}: its event loop was {} in {}{}.",
+        "{} did not return to {place} {}: its event loop was {} in {}{}{}.",
         wording::who(&problem.cases, evidence),
         wording::delays(&delays),
         waiting(reason),
-        short_name(function),
-        inside(&problem, function),
+        called.word.map(|word| format!("the {word} ")).unwrap_or_default(),
+        short_name(&called.name),
+        inside(&problem, &called.name),
     );
     let advice = "Let another thread do what waits, or use a call that does not wait: all else that the loop \
                   serves is late by as much.";
@@ -123,9 +128,13 @@ struct Polls {
 fn loops(evidence: &Evidence) -> HashMap<ThreadKey, Loop<'_>> {
     let mut places: BTreeMap<ThreadKey, BTreeMap<(&Callers, &str), Polls>> = BTreeMap::new();
     for case in evidence.cases() {
-        let is_idle = case.voluntary && case.reason == StallReason::Blocked(Reason::Poll);
-        let place = case.callers.as_deref().zip(case.syscall.as_deref());
-        if let Some(place) = place.filter(|_| is_idle) {
+        let callers = case.callers.as_deref().filter(|_| case.voluntary);
+        let place = callers.zip(case.syscall.as_deref()).and_then(|(callers, syscall)| match case.reason {
+            StallReason::Blocked(Reason::Poll) => Some((callers, syscall)),
+            StallReason::Blocked(Reason::Wait) => callers.wait_for_work().then_some((callers, WAIT_FOR_WORK)),
+            _ => None,
+        });
+        if let Some(place) = place {
             let polls = places.entry(case.thread).or_default().entry(place).or_default();
             polls.count += 1;
             polls.ns = polls.ns.saturating_add(case.duration_ns());
@@ -135,11 +144,11 @@ fn loops(evidence: &Evidence) -> HashMap<ThreadKey, Loop<'_>> {
     for (thread, places) in places {
         let longest = places.into_iter().max_by_key(|(_, polls)| polls.ns);
         let wall_ns = evidence.thread(thread).map_or(0, |thread| thread.wall_ns);
-        if let Some(((callers, syscall), polls)) = longest
+        if let Some(((callers, place), polls)) = longest
             && polls.count >= LEAST_LOOP_WAITS
-            && (is_for_events(syscall) || polls.ns >= wall_ns / 2)
+            && (place == WAIT_FOR_WORK || is_for_events(place) || polls.ns >= wall_ns / 2)
         {
-            loops.insert(thread, Loop { syscall, callers });
+            loops.insert(thread, Loop { place, callers });
         }
     }
     loops
@@ -155,6 +164,7 @@ mod tests {
     use super::super::findings;
     use super::super::fixture::{Fixture, at, case, stack};
     use super::*;
+    use std::sync::Arc;
     use wallprof_model::profile::{Finding, StallRecord};
     use wallprof_model::{Meaning, MeaningSource};
 
@@ -205,6 +215,48 @@ mod tests {
     }
 
     #[test]
+    fn command_of_a_known_loop_is_named() {
+        let command = |turn| StallRecord {
+            user: Some(stack(&["nanosleep", "debugCommand", "call", "processCommand", "run_loop", "main"])),
+            ..block(turn, Reason::Sleep, 30)
+        };
+        let found = found(20, "epoll_wait", 50, command);
+        assert!(found[0].title.contains("was asleep in the command debugCommand."), "{}", found[0].title);
+    }
+
+    /// A thread of tokio that waits for work, on a condition variable, and one that runs what blocks.
+    #[test]
+    fn worker_with_a_task_that_sleeps_is_blocked_and_a_thread_for_blocking_calls_is_not() {
+        const WORKER: &str = "tokio::runtime::scheduler::multi_thread::worker::Context::";
+        let titles = |park: &str, run: &str| -> Vec<String> {
+            let mut fixture = Fixture::new();
+            for turn in 0..20 {
+                let wait = StallRecord {
+                    reason: StallReason::Blocked(Reason::Wait),
+                    user: Some(stack(&["futex_wait", "tokio::runtime::park::Inner::park", park, "run"])),
+                    ..idle(turn, "futex", 50)
+                };
+                fixture.stall(wait);
+                let task = "tokio::runtime::task::core::Core<T,S>::poll";
+                let sleep = StallRecord {
+                    user: Some(stack(&["nanosleep", "app::resize::{{closure}}", task, run, "run"])),
+                    ..block(turn, Reason::Sleep, 30)
+                };
+                fixture.stall(sleep);
+            }
+            findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
+        };
+        let (park, run) = (format!("{WORKER}park_internal"), format!("{WORKER}run_task"));
+        let blocked = titles(&park, &run);
+        assert_eq!(blocked.len(), 1, "{blocked:#?}");
+        let words = "did not return to its wait for work 20 times, 600 ms in all, up to 30.0 ms: its event loop was \
+            asleep in the task app::resize::{{closure}}.";
+        assert!(blocked[0].contains(words), "{blocked:#?}");
+        let pool = "tokio::runtime::blocking::pool::Inner::run";
+        assert_eq!(titles(pool, pool), [""; 0]);
+    }
+
+    #[test]
     fn each_kind_of_wait_has_its_words() {
         for (reason, words) in [
             (Reason::Child, "was waiting for a child process in serve_request"),
@@ -237,8 +289,13 @@ mod tests {
         for reason in [Reason::Wait, Reason::Poll] {
             assert_eq!(found(20, "epoll_wait", 50, |turn| block(turn, reason, 30)), [], "{reason:?}");
         }
-        let idle =
-            Meaning { name: "vacuum delay".into(), software: None, idle: true, source: MeaningSource::Stack };
+        let idle = Meaning {
+            name: "vacuum delay".into(),
+            software: None,
+            idle: true,
+            holder: false,
+            source: MeaningSource::Stack,
+        };
         let known =
             |turn| StallRecord { meaning: Some(Arc::new(idle.clone())), ..block(turn, Reason::Sleep, 30) };
         assert_eq!(found(20, "epoll_wait", 50, known), []);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use wallprof_model::profile::ResolvedStack;
 use wallprof_model::{FrameKind, StackEnd};
 
+use super::dispatch;
 use crate::site::{self, base_name};
 
 /// Two addresses without symbols in one module are taken for one function if they are no further apart,
@@ -15,6 +16,14 @@ const FUNCTION_BYTES: u64 = 1_024;
 /// Common machinery (libc, the linker) is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Callers(Vec<Function>);
+
+/// What a loop called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Called {
+    pub name: Arc<str>,
+    /// `command`, `task`: what users of a known loop call it.
+    pub word: Option<&'static str>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Function {
@@ -45,14 +54,23 @@ impl Callers {
     }
 
     /// The first function of this stack, from the root inwards, that the other one does not have. In a
-    /// stripped program it is the first one with a name, if there is any. `None` where the functions of this
+    /// stripped program it is the first one with a name, if there is any. Of a known loop it is the command
+    /// or the task. `None` where the functions of this
     /// stack are all in the other one, or none is.
-    pub fn first_beyond(&self, other: &Callers) -> Option<Arc<str>> {
+    pub fn first_beyond(&self, other: &Callers) -> Option<Called> {
         let pairs = self.0.iter().zip(&other.0);
         let common = pairs.take_while(|(one, other)| one.is_same(other)).count();
         let beyond = self.0.get(common..).filter(|_| common > 0)?;
+        if let Some((at, word)) = dispatch::called(beyond.iter().map(|function| function.symbol.as_deref())) {
+            return beyond.get(at).map(|function| Called { name: function.name(), word: Some(word) });
+        }
         let named = beyond.iter().find(|function| function.symbol.is_some());
-        named.or(beyond.first()).map(Function::name)
+        named.or(beyond.first()).map(|function| Called { name: function.name(), word: None })
+    }
+
+    /// Whether threads of a known loop wait for work below these functions.
+    pub fn wait_for_work(&self) -> bool {
+        dispatch::waits_for_work(self.0.iter().filter_map(|function| function.symbol.as_deref()))
     }
 }
 
@@ -78,7 +96,7 @@ mod tests {
     use crate::fixture::{stack, strip};
 
     fn beyond(one: &ResolvedStack, other: &ResolvedStack) -> Option<String> {
-        Callers::of(one)?.first_beyond(&Callers::of(other)?).map(|name| name.to_string())
+        Callers::of(one)?.first_beyond(&Callers::of(other)?).map(|called| called.name.to_string())
     }
 
     #[test]

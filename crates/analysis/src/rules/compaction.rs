@@ -26,6 +26,7 @@ const DELAY: DelayRule = DelayRule {
     advice: "Huge pages at the first touch are the usual cause: write `defer` or `madvise` to \
         /sys/kernel/mm/transparent_hugepage/defrag, or reserve huge pages (vm.nr_hugepages) before they are needed; \
         a higher vm.compaction_proactiveness leaves less to do.",
+    cause: |_, _| String::new(),
 };
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {

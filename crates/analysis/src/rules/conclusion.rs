@@ -201,7 +201,7 @@ mod tests {
     fn packets_that_were_dropped_meanwhile_are_said() {
         let title = |queue: u64, stalled_ms: &[u64]| {
             let mut fixture = Fixture::new();
-            fixture.receive = vec![
+            fixture.process_counters = vec![
                 udp_queue(&[(500, 0), (3_000, 0), (3_100, queue), (3_200, 0)]),
                 udp_drops(&[(500, 3), (3_000, 3), (3_100, 3 + queue / 5_000), (9_000, 3 + queue / 5_000)]),
             ];

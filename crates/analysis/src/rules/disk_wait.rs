@@ -105,6 +105,7 @@ mod tests {
             name: "WAL flush".into(),
             software: Some("postgresql".into()),
             idle: false,
+            holder: false,
             source: MeaningSource::Stack,
         };
         let flush = |id| StallRecord { meaning: Some(Arc::new(meaning.clone())), ..sync(id, 4_000_000) };
@@ -116,7 +117,8 @@ mod tests {
     #[test]
     fn poll_that_a_disk_ends_is_one() {
         let source = MeaningSource::Wakers;
-        let disk = Arc::new(Meaning { name: "disk".into(), software: None, idle: false, source });
+        let disk =
+            Arc::new(Meaning { name: "disk".into(), software: None, idle: false, holder: false, source });
         let poll = |id| StallRecord {
             reason: StallReason::Blocked(Reason::Poll),
             syscall: Some("io_uring_enter".into()),

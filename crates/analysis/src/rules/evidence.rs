@@ -19,6 +19,7 @@ use super::callers::Callers;
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
 use super::left_out::left_out;
 use super::machine::Machine;
+use super::memory_group::{FullGroup, full_group};
 use crate::by_stack::ByStack;
 use crate::interner::Interner;
 use crate::receive::{Backlog, backlog};
@@ -53,8 +54,8 @@ pub struct Evidence {
     cross_calls: Vec<CrossCallRow>,
     throttled: Vec<ThrottledRow>,
     machine: Machine,
-    /// The counters of each process's receive queues, by pid.
-    receive: HashMap<u32, Vec<CounterTrack>>,
+    /// The counters of each process's receive queues and control group, by pid.
+    process_counters: HashMap<u32, Vec<CounterTrack>>,
     /// By start.
     cases: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
@@ -86,10 +87,10 @@ pub struct Surroundings<'r> {
     /// Counters of the machine over the whole recording: those that [`reads_counter`](super::reads_counter)
     /// accepts.
     pub counters: &'r [CounterTrack],
-    /// Counters of processes over the whole recording: those that [`receive::reads_counter`] accepts.
+    /// Counters of processes over the whole recording: those that [`reads_process_counter`] accepts.
     ///
-    /// [`receive::reads_counter`]: crate::receive::reads_counter
-    pub receive: &'r [CounterTrack],
+    /// [`reads_process_counter`]: super::reads_process_counter
+    pub process_counters: &'r [CounterTrack],
 }
 
 impl<'r> Surroundings<'r> {
@@ -104,7 +105,7 @@ impl<'r> Surroundings<'r> {
             cross_calls: &[],
             throttled: &[],
             counters: &[],
-            receive: &[],
+            process_counters: &[],
         }
     }
 }
@@ -157,7 +158,7 @@ impl Collector {
             cross_calls: around.cross_calls.to_vec(),
             throttled: around.throttled.to_vec(),
             machine: Machine::new(around.counters, around.info.cpus),
-            receive: by_process(around.receive, around.threads),
+            process_counters: by_process(around.process_counters, around.threads),
             cases,
             by_thread,
         };
@@ -331,9 +332,14 @@ impl Evidence {
         &self.throttled
     }
 
+    /// The control group of a stalled thread's process whose memory was at its limit meanwhile.
+    pub(super) fn full_memory_group(&self, case: &Case) -> Option<FullGroup<'_>> {
+        full_group(self.process_counters.get(&case.pid)?, case.start, case.end)
+    }
+
     /// What a stalled thread's process did not receive meanwhile.
     pub(super) fn backlog(&self, case: &Case) -> Option<Backlog> {
-        backlog(self.receive.get(&case.pid)?, case.start..case.end)
+        backlog(self.process_counters.get(&case.pid)?, case.start..case.end)
     }
 
     pub(super) fn machine(&self) -> &Machine {

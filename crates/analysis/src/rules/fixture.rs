@@ -31,7 +31,7 @@ pub struct Fixture {
     pub cross_calls: Vec<CrossCallRow>,
     pub throttled: Vec<ThrottledRow>,
     pub counters: Vec<CounterTrack>,
-    pub receive: Vec<CounterTrack>,
+    pub process_counters: Vec<CounterTrack>,
     pub collector: Collector,
 }
 
@@ -51,7 +51,7 @@ impl Fixture {
             cross_calls: Vec::new(),
             throttled: Vec::new(),
             counters: Vec::new(),
-            receive: Vec::new(),
+            process_counters: Vec::new(),
             collector: Collector::default(),
         }
     }
@@ -71,7 +71,7 @@ impl Fixture {
             throttled,
             collector,
             counters,
-            receive,
+            process_counters,
         } = self;
         collector.finish(&Surroundings {
             info: &info,
@@ -82,7 +82,7 @@ impl Fixture {
             cross_calls: &cross_calls,
             throttled: &throttled,
             counters: &counters,
-            receive: &receive,
+            process_counters: &process_counters,
         })
     }
 
@@ -164,6 +164,15 @@ pub fn udp_queue(readings: &[(u64, u64)]) -> CounterTrack {
 pub fn udp_drops(readings: &[(u64, u64)]) -> CounterTrack {
     let track = counter("udp.drops 10.0.0.1:5000", CounterKind::Sum, CounterUnit::Count, readings, 1.0);
     of_the_process(track)
+}
+
+/// The memory in use by the control group of the process at some milliseconds, and its limit, MiB.
+pub fn memory_group(name: &str, readings: &[(u64, u64)], limit: u64) -> Vec<CounterTrack> {
+    let level = |name: String, readings: &[(u64, u64)]| {
+        of_the_process(counter(&name, CounterKind::Level, CounterUnit::Bytes, readings, 1_048_576.0))
+    };
+    let limit = level(format!("cgroup.memory.limit {name}"), &[(0, limit)]);
+    vec![level(format!("cgroup.memory {name}"), readings), limit]
 }
 
 fn of_the_process(mut track: CounterTrack) -> CounterTrack {

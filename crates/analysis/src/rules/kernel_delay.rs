@@ -54,6 +54,8 @@ pub(super) struct DelayRule {
     /// `had to …`.
     pub phrase: &'static str,
     pub advice: &'static str,
+    /// The cause of the longest delay, for the end of the sentence; empty where it is not known.
+    pub cause: fn(&Case, &Evidence) -> String,
 }
 
 impl DelayRule {
@@ -65,12 +67,14 @@ impl DelayRule {
 
     fn conclude<'e>(&self, delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
         let problem = Problem::unusual(delayed.cases, delayed.delays, evidence)?;
+        let longest = problem.cases.iter().max_by_key(|case| (case.duration_ns(), case.id));
         let title = format!(
-            "{} {}{} {}.",
+            "{} {}{} {}{}.",
             wording::who(&problem.cases, evidence),
             self.phrase,
             wording::place(problem.site().as_ref()),
-            wording::delays(&problem.delays)
+            wording::delays(&problem.delays),
+            longest.map(|case| (self.cause)(case, evidence)).unwrap_or_default()
         );
         Some(problem.conclude(title, self.advice))
     }

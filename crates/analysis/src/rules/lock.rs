@@ -35,18 +35,6 @@ pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evide
     }
 }
 
-/// Classes of PostgreSQL's wait events that are for no lock.
-const NOT_HELD: [&str; 6] = ["Activity", "Client", "Extension", "IO", "IPC", "Timeout"];
-
-/// Whether threads hold what a wait of this name is for: all but an answer, and work for several threads.
-pub(super) fn is_held(name: &str) -> bool {
-    let class = name.split(": ").next().unwrap_or(name);
-    name != "DNS"
-        && !name.ends_with(" flush")
-        && !name.ends_with(" replication")
-        && !NOT_HELD.contains(&class)
-}
-
 /// `a lock`, `a row lock`, `DNS`: what the threads waited for.
 pub(super) fn what(cases: &[&Case]) -> String {
     let name = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
@@ -99,7 +87,7 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     if !cases.iter().all(|case| case.meaning.is_some()) {
         return format!(": {titled} released it{release}");
     }
-    if !cases.iter().any(|case| case.meaning.as_ref().is_some_and(|meaning| is_held(&meaning.name))) {
+    if !cases.iter().any(|case| case.meaning.as_ref().is_some_and(|meaning| meaning.holder)) {
         return format!(": {titled} ended it{release}");
     }
     let away = away(cases, evidence);

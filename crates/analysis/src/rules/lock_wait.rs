@@ -62,9 +62,9 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
 }
 
 fn advice(cases: &[&Case]) -> String {
-    let name = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
-    if let Some(name) = name.filter(|name| !lock::is_held(name)) {
-        return format!("Make the {name} faster, or do not wait for it on this path.");
+    let meaning = mostly(cases, |case| case.meaning.clone());
+    if let Some(meaning) = meaning.filter(|meaning| !meaning.holder) {
+        return format!("Make the {} faster, or do not wait for it on this path.", meaning.name);
     }
     let release = mostly(cases, |case| case.release().cloned());
     let holder = match wording::spot(release.as_ref()).as_str() {
@@ -132,23 +132,23 @@ mod tests {
     }
 
     /// A wait that a rule gives a name.
-    fn said(id: u64, name: &str, ns: u64) -> StallRecord {
+    fn said(id: u64, name: &str, holder: bool, ns: u64) -> StallRecord {
         let (name, software) = (name.into(), Some("engine".into()));
-        let meaning = Meaning { name, software, idle: false, source: MeaningSource::Stack };
+        let meaning = Meaning { name, software, idle: false, holder, source: MeaningSource::Stack };
         StallRecord { meaning: Some(Arc::new(meaning)), ..learned(id, 1, 2, ns) }
     }
 
     #[test]
     fn named_waits_are_reported_where_they_are_a_part_of_the_time() {
-        let few = (1..=10).map(|id| said(id, "row lock", 900_000));
+        let few = (1..=10).map(|id| said(id, "row lock", true, 900_000));
         assert_eq!(Fixture::findings(few), []);
-        let found = Fixture::only_finding([said(1, "row lock", 25_000_000)]);
+        let found = Fixture::only_finding([said(1, "row lock", true, 25_000_000)]);
         assert!(found.title.contains("waited for a row lock in take_order"), "{}", found.title);
     }
 
     #[test]
     fn what_is_no_lock_is_not_held() {
-        let found = Fixture::only_finding([said(1, "DNS", 25_000_000)]);
+        let found = Fixture::only_finding([said(1, "DNS", false, 25_000_000)]);
         assert!(
             found.title.ends_with("for DNS in take_order (called by handle_tick) for 25.0 ms: thread-2 ended it in release_order."),
             "{}",
@@ -163,7 +163,7 @@ mod tests {
         StallRecord {
             reason: StallReason::Blocked(Reason::Wait),
             lock: None,
-            meaning: Some(Arc::new(Meaning { name, software: None, idle: false, source })),
+            meaning: Some(Arc::new(Meaning { name, software: None, idle: false, holder: true, source })),
             ..lock_case(id, thread, by, ns)
         }
     }

@@ -93,6 +93,9 @@ fn memory(worst: &Case, shortage: Option<String>, evidence: &Evidence) -> String
 
 /// The sign that pages were evicted because memory was short.
 fn shortage(worst: &Case, evidence: &Evidence) -> Option<String> {
+    if let Some(group) = evidence.full_memory_group(worst) {
+        return Some(group.to_string());
+    }
     if is_reclaimed(worst, evidence) {
         return Some("threads had to free memory".into());
     }
@@ -110,7 +113,7 @@ fn is_reclaimed(worst: &Case, evidence: &Evidence) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Fixture, at, delay_in, fault, memory};
+    use super::super::fixture::{Fixture, at, delay_in, fault, memory, memory_group};
     use super::*;
     use wallprof_model::StallReason;
     use wallprof_model::counter::CounterTrack;
@@ -129,6 +132,17 @@ mod tests {
         );
         assert_eq!((found.rule.as_str(), found.count), (RULE.name, 6));
         assert!(found.advice.contains("MAP_POPULATE") && found.advice.contains("mlock"));
+    }
+
+    #[test]
+    fn control_group_at_its_limit_is_named() {
+        let mut fixture = Fixture::new();
+        fixture.process_counters = memory_group("/shop", &[(0, 24)], 24);
+        fixture.stall(fault(1, 1, true, 6 * MS));
+        let found = findings(&fixture.evidence()).remove(0);
+        let group =
+            "; when the slowest began, its control group /shop used 24.0 MiB of its limit of 24.0 MiB.";
+        assert!(found.title.ends_with(group), "{}", found.title);
     }
 
     /// A fault of 6 ms at 3 s, beside these counters; a thread frees memory `reclaim_ms` after its start.

@@ -7,6 +7,7 @@
 
 use wallprof_model::event::DelayKind;
 
+use super::case::Case;
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::kernel_delay::DelayRule;
@@ -27,16 +28,21 @@ const DELAY: DelayRule = DelayRule {
     advice: "Leave more memory free: a higher memory.max or memory.high where a cgroup's limit was reached, else \
         a higher vm.watermark_scale_factor or vm.min_free_kbytes; give back the page cache that big writes fill \
         (posix_fadvise, O_DIRECT); mlock(2) keeps what this thread needs.",
+    cause: full_group,
 };
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     DELAY.find(evidence, reported)
 }
 
+fn full_group(case: &Case, evidence: &Evidence) -> String {
+    evidence.full_memory_group(case).map(|group| format!(": {group}")).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Fixture, delay_in, fault};
+    use super::super::fixture::{Fixture, delay_in, fault, memory_group};
     use super::*;
     use wallprof_model::profile::Finding;
 
@@ -62,6 +68,23 @@ mod tests {
              in all, up to 4.00 ms."
         );
         assert_eq!((found[0].rule.as_str(), found[0].stalls.len()), (RULE.name, 6));
+    }
+
+    #[test]
+    fn control_group_at_its_limit_is_named() {
+        let title = |used_mib| {
+            let mut fixture = Fixture::new();
+            fixture.process_counters = memory_group("/shop/api", &[(0, used_mib)], 64);
+            for id in 1..=6 {
+                let stall = fault(id, 1, false, 9 * MS);
+                fixture.kernel_delays.push(delay_in(&stall, DelayKind::Reclaim, MS, 5 * MS));
+                fixture.stall(stall);
+            }
+            findings(&fixture.evidence()).remove(0).title
+        };
+        let full = ": its control group /shop/api used 63.0 MiB of its limit of 64.0 MiB.";
+        assert!(title(63).ends_with(full), "{}", title(63));
+        assert!(!title(40).contains("control group"), "{}", title(40));
     }
 
     #[test]

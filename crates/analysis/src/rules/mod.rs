@@ -15,6 +15,7 @@ mod cpu_saturated;
 mod cpu_throttling;
 mod deadlock;
 mod disk_wait;
+mod dispatch;
 mod evidence;
 #[cfg(test)]
 mod fixture;
@@ -30,6 +31,7 @@ mod lock;
 mod lock_wait;
 mod machine;
 mod major_fault;
+mod memory_group;
 mod memory_reclaim;
 mod mmap_lock;
 mod neighbours;
@@ -84,6 +86,11 @@ pub static RULES: &[RuleSpec] = &[
     irq_time::RULE,
     guard_shared::RULE,
 ];
+
+/// Whether the rules read a counter of a process.
+pub fn reads_process_counter(name: &str) -> bool {
+    crate::receive::reads_counter(name) || memory_group::reads_counter(name)
+}
 
 /// The rule of this name.
 pub fn rule(name: &str) -> Option<&'static RuleSpec> {

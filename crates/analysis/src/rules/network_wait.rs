@@ -154,6 +154,7 @@ mod tests {
             name: "row lock".into(),
             software: Some("shop".into()),
             idle: false,
+            holder: true,
             source: MeaningSource::Stack,
         };
         let lock = StallRecord { meaning: Some(meaning.into()), ..wait(1, 30 * MS, |_| ()) };

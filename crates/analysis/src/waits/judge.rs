@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_wake_each_other_are_told_by_the_timing() {
+    fn workers_that_wake_each_other_are_known_by_the_timing() {
         let of = |timing| verdict(shares(100), Unknown, timing, None);
         assert_eq!(of(Timing { covered: 0.3, ..LOCK }), Idle);
         assert_eq!(of(Timing { fixed_order: true, ..LOCK }), Idle);

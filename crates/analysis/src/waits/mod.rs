@@ -232,7 +232,7 @@ impl Waits {
                 (Place { program, user, kernel }, functions.as_slice())
             })
             .collect();
-        let (lock, disk) = (lock_by_wakers(), by_wakers(DISK));
+        let (lock, disk) = (lock_by_wakers(), by_wakers(DISK, false));
         let mut for_disks = self.poll_ends.for_disks(&mut resolve)?;
         for_disks.retain(|place| places.contains_key(&(place.program, place.user, place.kernel)));
         let mut search = Search { waits: &self, firsts: &firsts, functions, resolve, stacks: HashMap::new() };
@@ -328,17 +328,18 @@ impl Waits {
 
 /// The meaning of waits that their own waiters end, as those for a lock.
 pub fn lock_by_wakers() -> Arc<Meaning> {
-    by_wakers("lock")
+    by_wakers("lock", true)
 }
 
 /// The meaning of a wait in which the thread is idle because of what is at the other end.
 pub fn idle_by_peer(peer: &Peer) -> Option<Arc<Meaning>> {
-    let name = peer.idle_name()?.into();
-    Some(Arc::new(Meaning { name, software: None, idle: true, source: MeaningSource::Peer }))
+    let (name, source) = (peer.idle_name()?.into(), MeaningSource::Wakers);
+    Some(Arc::new(Meaning { name, software: None, idle: true, holder: false, source }))
 }
 
-fn by_wakers(name: &str) -> Arc<Meaning> {
-    Arc::new(Meaning { name: name.into(), software: None, idle: false, source: MeaningSource::Wakers })
+fn by_wakers(name: &str, holder: bool) -> Arc<Meaning> {
+    let (name, source) = (name.into(), MeaningSource::Wakers);
+    Arc::new(Meaning { name, software: None, idle: false, holder, source })
 }
 
 fn meaning_of<'m>(meanings: &'m Meanings, wait: &Single) -> Option<&'m Arc<Meaning>> {

@@ -1,8 +1,9 @@
 //! Rules about the meaning of waits: what users write in `--waits` files, and what is known of software.
 //!
 //! A rule is a TOML table `[[wait]]`. It matches a stack in which a function has the name `in`, with the
-//! function `called_by` further out where the rule has one, and `directly_called_by` as its caller. Of a stack's functions the first one from the
-//! leaf that any rule matches decides, user functions before those of the kernel.
+//! function `called_by` further out where the rule has one, and `directly_called_by` as its caller. Of a
+//! stack's functions the first one from the leaf that any rule matches decides, user functions before those
+//! of the kernel.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ struct RuleText {
     name: String,
     software: Option<String>,
     idle: bool,
+    #[serde(default)]
+    holder: Option<bool>,
     r#in: Names,
     #[serde(default)]
     called_by: Option<Names>,
@@ -156,6 +159,7 @@ impl Rules {
                 name: name.into(),
                 software: None,
                 idle,
+                holder: !idle,
                 source: MeaningSource::User,
             }),
             functions: Vec::new(),
@@ -268,6 +272,11 @@ impl RuleText {
             (texts(Some(self.r#in)), texts(self.called_by), texts(self.module));
         let direct_callers = texts(self.directly_called_by);
         let named_callers = texts(self.nearest_named_caller);
+        if self.idle && self.holder == Some(true) {
+            return Err(
+                "no thread holds what an idle thread waits for: leave out `holder`, or `idle = true`".into(),
+            );
+        }
         if functions.is_empty() {
             return Err("`in` has no function: name one, or several".into());
         }
@@ -282,7 +291,13 @@ impl RuleText {
                 named_callers: globs(&named_callers)?,
                 modules: globs(&modules)?,
             },
-            meaning: Arc::new(Meaning { name: self.name, software: self.software, idle: self.idle, source }),
+            meaning: Arc::new(Meaning {
+                name: self.name,
+                software: self.software,
+                idle: self.idle,
+                holder: self.holder.unwrap_or(!self.idle),
+                source,
+            }),
             functions,
             callers,
             direct_callers,
@@ -450,6 +465,21 @@ mod tests {
         assert!(!found(&[(Some("pool_get"), python), (Some("EvalFrame"), python)]), "another function");
         assert!(!found(&[(None, python)]), "no function at all");
         assert!(!found(&[]));
+    }
+
+    #[test]
+    fn rule_says_whether_a_thread_holds_what_the_wait_is_for() {
+        let built_in = Rules::built_in().unwrap();
+        let without: Vec<&str> = built_in
+            .iter()
+            .filter(|rule| !rule.meaning.idle && !rule.meaning.holder)
+            .map(|rule| rule.meaning.name.as_str())
+            .collect();
+        assert_eq!(without, ["DNS", "WAL flush", "WAL flush", "synchronous replication"]);
+        assert!(built_in.iter().all(|rule| !(rule.meaning.idle && rule.meaning.holder)));
+        let idle = "[[wait]]\nname = 'a'\nidle = true\nholder = true\nin = 'take'";
+        let error = Rules::default().prepend_file(idle).unwrap_err();
+        assert!(error.to_string().contains("leave out `holder`"), "{error}");
     }
 
     #[test]

@@ -27,9 +27,12 @@ pub(super) struct WordText {
     is_pointer: bool,
     #[serde(default = "four")]
     bytes: u8,
-    /// Globs over the names of waits in which the thread is idle.
+    /// Globs over texts of waits in which the thread is idle.
     #[serde(default)]
     idle: Vec<String>,
+    /// Globs over texts of waits for which no thread holds anything.
+    #[serde(default)]
+    no_holder: Vec<String>,
     map: BTreeMap<String, String>,
     /// By globs over texts of the map: names that users of other software understand.
     #[serde(default)]
@@ -74,6 +77,7 @@ impl WordText {
         let glob = |text: &String| Glob::new(text).map_err(|error| error.to_string());
         let globs: Vec<Glob> = modules.iter().map(glob).collect::<Result<_, _>>()?;
         let idle: Vec<Glob> = self.idle.iter().map(glob).collect::<Result<_, _>>()?;
+        let no_holder: Vec<Glob> = self.no_holder.iter().map(glob).collect::<Result<_, _>>()?;
         let stack_first: Vec<Glob> = self.stack_first.iter().map(glob).collect::<Result<_, _>>()?;
         let mut names: Vec<(&String, &String)> = self.names.iter().collect();
         names.sort_by_key(|(text, _)| Reverse(text.len()));
@@ -89,8 +93,10 @@ impl WordText {
             }
             let is_one_of = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(&text));
             let name = names.iter().find(|(glob, _)| glob.matches(&text)).map_or(&text, |(_, name)| name);
+            let idle = is_one_of(&idle);
             let meaning = Meaning {
-                idle: is_one_of(&idle),
+                idle,
+                holder: !idle && !is_one_of(&no_holder),
                 name: name.clone(),
                 software: self.software.clone(),
                 source: MeaningSource::Word,
@@ -212,7 +218,7 @@ mod tests {
         assert_eq!((&*word.meaning.name, &*word.text), ("record lock", "row lock"));
         let by = |software: &str, source| {
             let (name, software) = ("unique key".into(), Some(software.into()));
-            Arc::new(Meaning { name, software, idle: false, source })
+            Arc::new(Meaning { name, software, idle: false, holder: true, source })
         };
         let beside = |stacks: Option<&Arc<Meaning>>| word.beside(stacks).name.clone();
         assert_eq!(beside(Some(&by("engine", MeaningSource::Stack))), "unique key");
@@ -220,6 +226,27 @@ mod tests {
         assert_eq!(beside(Some(&by("engine", MeaningSource::Wakers))), "record lock");
         assert_eq!(beside(Some(&by("other", MeaningSource::User))), "unique key");
         assert_eq!(beside(None), "record lock");
+    }
+
+    #[test]
+    fn word_says_whether_a_thread_holds_what_the_wait_is_for() {
+        let rules = rules(&ENGINE.replace("idle = ['req", "no_holder = ['io']\nidle = ['req"));
+        let holder =
+            |value| rules.meaning_of(&word("/opt/engine-2", "now_waits_for", value)).unwrap().meaning.holder;
+        assert_eq!([1, 2, 0x1f20, 0x1f05].map(holder), [true, false, false, true]);
+        let built_in = Rules::built_in().unwrap();
+        for module in ["/usr/lib/postgresql/15/bin/postgres", "/opt/pg/bin/postgres"] {
+            let holder = |value| {
+                built_in.meaning_of(&word(module, "my_wait_event_info", value)).unwrap().meaning.holder
+            };
+            assert!(holder(0x0300_0005) && holder(0x0100_0038) && !holder(0x0A00_0046), "{module}");
+            assert!(!holder(0x0600_0000) && !holder(0x0500_0004) && !holder(0x0800_0031), "{module}");
+        }
+        assert!(
+            built_in
+                .words()
+                .all(|rule| rule.values.values().all(|word| !(word.meaning.idle && word.meaning.holder)))
+        );
     }
 
     #[test]

@@ -212,6 +212,7 @@ mod tests {
                 name: "row lock".into(),
                 software,
                 idle: false,
+                holder: true,
                 source,
             }))))
         };

@@ -324,6 +324,7 @@ mod tests {
             name: "row lock".into(),
             software: Some("postgresql".into()),
             idle: false,
+            holder: true,
             source: MeaningSource::Stack,
         });
         let threads = [engine()];

@@ -118,6 +118,7 @@ mod tests {
             name: "ledger lock".into(),
             software: Some("bank".into()),
             idle: false,
+            holder: true,
             source: wallprof_model::MeaningSource::User,
         })));
         let thread =

@@ -1,4 +1,5 @@
-//! Counters of the whole machine: memory, pressure, interrupts, steal time, run queues.
+//! Counters of the whole machine: memory, pressure, interrupts, steal time, run queues, dropped
+//! packets.
 
 use wallprof_model::{CounterKind, CounterUnit};
 use wallprof_probe::RunQueue;
@@ -12,6 +13,10 @@ const KIB: u64 = 1024;
 const TICK_NS: u64 = 10_000_000;
 /// On machines with more CPUs only the sums over all CPUs are emitted.
 const MAX_CPUS: usize = 64;
+/// Network cards that are read: the first ones that the kernel lists.
+const MAX_CARDS: usize = 32;
+/// The cards are asked at each of so many readings, which is about once a second: some ask their hardware.
+const CARDS_EVERY: u32 = 10;
 
 /// Lines of `/proc/meminfo` and our names of them.
 const MEMORY: [(&str, &str); 4] = [
@@ -35,6 +40,9 @@ pub struct Machine {
     memory: Option<TextFile>,
     stat: Option<TextFile>,
     pressures: Vec<(&'static str, TextFile)>,
+    softnet: Option<TextFile>,
+    cards: Option<TextFile>,
+    readings: u32,
     cpu_names: Vec<[String; 2]>,
     queues: Vec<RunQueue>,
 }
@@ -46,6 +54,9 @@ impl Machine {
             memory: TextFile::open("/proc/meminfo"),
             stat: TextFile::open("/proc/stat"),
             pressures: ["cpu", "memory", "io"].into_iter().filter_map(pressure).collect(),
+            softnet: TextFile::open("/proc/net/softnet_stat"),
+            cards: TextFile::open("/proc/net/dev"),
+            readings: 0,
             cpu_names: Vec::new(),
             queues: Vec::new(),
         }
@@ -65,6 +76,15 @@ impl Machine {
         if let Some(Ok(text)) = self.stat.as_mut().map(TextFile::read) {
             read_stat(text, &self.cpu_names, take);
         }
+        if let Some(Ok(text)) = self.softnet.as_mut().map(TextFile::read) {
+            read_softnet(text, take);
+        }
+        if self.readings.is_multiple_of(CARDS_EVERY)
+            && let Some(Ok(text)) = self.cards.as_mut().map(TextFile::read)
+        {
+            read_cards(text, take);
+        }
+        self.readings = self.readings.wrapping_add(1);
         self.read_queues(queues, take);
     }
 
@@ -108,6 +128,30 @@ fn read_pressure(file: &str, text: &str, take: &mut dyn FnMut(Reading<'_>)) {
     }
 }
 
+/// One line a CPU, in hexadecimal: the second field counts packets that were dropped because the CPU's queue
+/// was full, the third how often the softirq stopped before its queue was empty (softnet_seq_show).
+fn read_softnet(text: &str, take: &mut dyn FnMut(Reading<'_>)) {
+    let field = |line: &str, at: usize| u64::from_str_radix(line.split_whitespace().nth(at)?, 16).ok();
+    for (at, name) in [(1, "softnet.drops"), (2, "softnet.squeezed")] {
+        let value = text.lines().filter_map(|line| field(line, at)).sum();
+        take(Reading { name, kind: CounterKind::Sum, unit: CounterUnit::Count, value });
+    }
+}
+
+/// `eth0: bytes packets errs drop fifo frame compressed multicast bytes packets errs drop …`, received first.
+fn read_cards(text: &str, take: &mut dyn FnMut(Reading<'_>)) {
+    let cards = text.lines().filter_map(|line| line.split_once(':'));
+    for (card, numbers) in cards.take(MAX_CARDS) {
+        let mut numbers = numbers.split_whitespace().map(|number| number.parse::<u64>().ok());
+        for (skipped, of) in [(3, "rx_drops"), (7, "tx_drops")] {
+            if let Some(Some(value)) = numbers.nth(skipped) {
+                let name = &format!("{}.{of}", card.trim());
+                take(Reading { name, kind: CounterKind::Sum, unit: CounterUnit::Count, value });
+            }
+        }
+    }
+}
+
 /// `cpu0 user nice system idle iowait irq softirq steal …`, then `intr total …`.
 fn read_stat(text: &str, names: &[[String; 2]], take: &mut dyn FnMut(Reading<'_>)) {
     let kind = CounterKind::Sum;
@@ -145,6 +189,31 @@ mod tests {
 
     fn named(name: &str, value: u64) -> (String, u64) {
         (name.to_owned(), value)
+    }
+
+    #[test]
+    fn dropped_packets_of_all_cpus_and_of_each_card() {
+        let softnet = "01eb2b46 0000000a 00000002 00000000\n00536a7c 00000006 00000005 00000000\n";
+        assert_eq!(
+            taken(|take| read_softnet(softnet, take)),
+            [named("softnet.drops", 16), named("softnet.squeezed", 7)]
+        );
+        let cards = "Inter-|   Receive         |  Transmit\n face |bytes    packets errs drop\n\
+            \x20   lo: 9 8 7 0 0 0 0 0 9 8 7 0 0 0 0 0\n  eth0:1 2 3 41 5 6 7 8 9 10 11 42 13 14 15 16\n  cut: 1 2 3 4\n";
+        assert_eq!(
+            taken(|take| read_cards(cards, take)),
+            [
+                named("lo.rx_drops", 0),
+                named("lo.tx_drops", 0),
+                named("eth0.rx_drops", 41),
+                named("eth0.tx_drops", 42),
+                named("cut.rx_drops", 4)
+            ]
+        );
+        assert_eq!(
+            taken(|take| read_softnet("x", take)),
+            [named("softnet.drops", 0), named("softnet.squeezed", 0)]
+        );
     }
 
     #[test]

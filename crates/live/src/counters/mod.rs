@@ -6,6 +6,7 @@
 mod activity;
 mod folder;
 mod machine;
+mod memory_group;
 mod namespaces;
 mod netlink;
 mod pace;

@@ -1,16 +1,18 @@
-//! Counters of a recorded process: page faults, switches, memory, sockets.
+//! Counters of a recorded process: page faults, switches, memory, disks, sockets, its control group.
 //!
 //! Owns which of them are read while the process does not run: only those that other processes can change.
 
 use wallprof_model::{CounterKind, CounterUnit, MonoNs, ThreadKey};
 use wallprof_probe::clock::{self, ProcessClock};
+use wallprof_probe::facts::files::HostFiles;
 
 use super::Reading;
 use super::activity::{Activity, Watch};
+use super::memory_group::MemoryGroup;
 use super::namespaces::Namespaces;
 use super::sockets::Sockets;
 use super::switches::Switches;
-use super::text::TextFile;
+use super::text::{TextFile, number_after};
 
 /// How often the memory of a process that does not run is read: the kernel may reclaim it.
 const RESIDENT_EVERY_NS: u64 = 8_000_000_000;
@@ -28,6 +30,10 @@ pub struct Process {
     stat: TextFile,
     stat_read: MonoNs,
     faults: Option<Faults>,
+    /// Kernels without I/O accounting have no such file.
+    io: Option<TextFile>,
+    transferred: Option<Transferred>,
+    memory_group: Option<MemoryGroup>,
     switches: Switches,
     pub sockets: Sockets,
     /// It had ended when it was last read.
@@ -39,6 +45,13 @@ pub struct Process {
 struct Faults {
     minor: u64,
     major: u64,
+}
+
+/// Bytes that its system calls and page faults read from disks, and that it made dirty to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Transferred {
+    read: u64,
+    written: u64,
 }
 
 type Take<'a> = &'a mut dyn FnMut(MonoNs, Reading<'_>);
@@ -55,6 +68,9 @@ impl Process {
             stat,
             stat_read: MonoNs(0),
             faults: None,
+            io: TextFile::open(format!("/proc/{pid}/io")),
+            transferred: None,
+            memory_group: MemoryGroup::of_process(pid, &HostFiles),
             switches: Switches::of(pid, clock::mono_now()),
             sockets: Sockets::of(pid),
             is_gone: false,
@@ -84,6 +100,10 @@ impl Process {
             Activity::MayRun => {
                 self.pass_rest(take);
                 self.read_stat(at, take);
+                self.read_io(at, take);
+                if let Some(group) = &mut self.memory_group {
+                    group.pass(&mut |reading| take(at, reading));
+                }
                 pass_switches(self.switches.read(at), at, take);
             }
         }
@@ -94,6 +114,7 @@ impl Process {
     fn pass_rest(&mut self, take: Take<'_>) {
         if let Some(rested) = self.rested.take() {
             self.faults.inspect(|faults| faults.pass(rested, take));
+            self.transferred.inspect(|transferred| transferred.pass(rested, take));
             pass_switches(self.switches.sum(), rested, take);
         }
     }
@@ -110,12 +131,27 @@ impl Process {
             pass_resident(resident_bytes, at, take);
         }
     }
+
+    fn read_io(&mut self, at: MonoNs, take: Take<'_>) {
+        let now = self.io.as_mut().and_then(|io| transferred(io.read().ok()?));
+        if let Some(transferred) = now {
+            self.transferred = now;
+            transferred.pass(at, take);
+        }
+    }
+}
+
+impl Transferred {
+    fn pass(&self, at: MonoNs, take: Take<'_>) {
+        pass_sum("disk.read", self.read, CounterUnit::Bytes, at, take);
+        pass_sum("disk.written", self.written, CounterUnit::Bytes, at, take);
+    }
 }
 
 impl Faults {
     fn pass(&self, at: MonoNs, take: Take<'_>) {
-        pass_sum("faults.minor", self.minor, at, take);
-        pass_sum("faults.major", self.major, at, take);
+        pass_sum("faults.minor", self.minor, CounterUnit::Count, at, take);
+        pass_sum("faults.major", self.major, CounterUnit::Count, at, take);
     }
 }
 
@@ -126,12 +162,18 @@ fn pass_resident(bytes: u64, at: MonoNs, take: Take<'_>) {
 
 fn pass_switches(count: Option<u64>, at: MonoNs, take: Take<'_>) {
     if let Some(count) = count {
-        pass_sum("switches", count, at, take);
+        pass_sum("switches", count, CounterUnit::Count, at, take);
     }
 }
 
-fn pass_sum(name: &str, value: u64, at: MonoNs, take: Take<'_>) {
-    take(at, Reading { name, kind: CounterKind::Sum, unit: CounterUnit::Count, value });
+fn pass_sum(name: &str, value: u64, unit: CounterUnit, at: MonoNs, take: Take<'_>) {
+    take(at, Reading { name, kind: CounterKind::Sum, unit, value });
+}
+
+/// The last lines of proc_pid_io(5).
+fn transferred(text: &str) -> Option<Transferred> {
+    let read = number_after(text, "read_bytes:")?;
+    Some(Transferred { read, written: number_after(text, "write_bytes:")? })
 }
 
 /// Fields 10, 12 and 24 of proc_pid_stat(5), the last one in bytes. They are counted from the end of the
@@ -197,17 +239,27 @@ mod tests {
     }
 
     #[test]
+    fn bytes_of_disks_and_not_those_of_calls() {
+        let text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\n\
+            cancelled_write_bytes: 7\n";
+        assert_eq!(transferred(text), Some(Transferred { read: 5, written: 6 }));
+        assert_eq!(transferred("read_bytes: 5\n"), None);
+    }
+
+    #[test]
     fn resting_process_is_read_only_for_values_that_others_change() {
         let sleeper = Sleeper::start();
         let mut process = sleeper.follow();
-        let all = [STAT.as_slice(), &["switches"]].concat();
+        // The control group that the test runs in is not the test's.
+        process.memory_group = None;
+        let all = [STAT.as_slice(), &["disk.read", "disk.written", "switches"]].concat();
         assert_eq!(read_at(&mut process, 10, Activity::MayRun), at(10, &all));
         for second in 11..18 {
             assert_eq!(read_at(&mut process, second, Activity::Rests), []);
         }
         assert_eq!(read_at(&mut process, 18, Activity::Rests), at(18, &STAT));
         assert_eq!(read_at(&mut process, 19, Activity::Rests), []);
-        let sums = ["faults.minor", "faults.major", "switches"];
+        let sums = ["faults.minor", "faults.major", "disk.read", "disk.written", "switches"];
         assert_eq!(read_at(&mut process, 20, Activity::MayRun), [at(19, &sums), at(20, &all)].concat());
         assert_eq!(read_at(&mut process, 21, Activity::MayRun), at(21, &all));
     }

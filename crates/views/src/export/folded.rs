@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use wallprof_analysis::weights::Weights;
 
-use super::format::ExportFormat;
+use super::format::{ExportFormat, Rows};
 use super::per_step::PerStep;
 use crate::frame_name::{marked_name, shown_comm};
 
@@ -18,7 +18,7 @@ pub(super) const FORMAT: ExportFormat = ExportFormat {
     name: "folded",
     about: "A line a stack, for flamegraph.pl and inferno",
     counts_calls_in_names: true,
-    write: |mut out, export| folded(&mut out, export.weights),
+    rows: Rows::Stacks(|mut out, export| folded(&mut out, export.weights)),
 };
 
 /// Writes the stacks in the order of their lines, equal ones as one.

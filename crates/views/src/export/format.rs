@@ -7,6 +7,8 @@ use wallprof_analysis::weights::Weights;
 use wallprof_model::MonoNs;
 use wallprof_model::profile::RecordingInfo;
 
+use super::timeline::StartTimeline;
+
 /// A format of another tool.
 #[derive(Debug)]
 pub struct ExportFormat {
@@ -17,8 +19,17 @@ pub struct ExportFormat {
     /// Whether a function that was called has the number of calls in its name, because the format has no
     /// other place for it.
     pub counts_calls_in_names: bool,
-    /// Writes the stacks in this format.
-    pub write: fn(&mut dyn Write, &Export<'_>) -> io::Result<()>,
+    /// What it is made of, and its writer.
+    pub rows: Rows,
+}
+
+/// The contents of a format.
+#[derive(Clone, Copy, Debug)]
+pub enum Rows {
+    /// Weighted stacks.
+    Stacks(fn(&mut dyn Write, &Export<'_>) -> io::Result<()>),
+    /// Single stalls and values over time.
+    Timeline(StartTimeline),
 }
 
 /// What an exporter writes.

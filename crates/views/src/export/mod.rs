@@ -1,19 +1,23 @@
-//! Weighted stacks in the formats of other tools.
+//! Weighted stacks, and timelines of stalls, in the formats of other tools.
 
 mod folded;
 mod format;
 mod per_step;
+mod perfetto;
 mod pprof;
 mod profile;
 mod speedscope;
+mod timeline;
 
 pub use folded::folded;
-pub use format::{Export, ExportFormat};
+pub use format::{Export, ExportFormat, Rows};
 pub use pprof::pprof;
 pub use speedscope::speedscope;
+pub use timeline::Timeline;
 
 /// Every format, in the order of the help. The command line, its help and its completions derive from it.
-pub static EXPORT_FORMATS: &[ExportFormat] = &[folded::FORMAT, speedscope::FORMAT, pprof::FORMAT];
+pub static EXPORT_FORMATS: &[ExportFormat] =
+    &[folded::FORMAT, speedscope::FORMAT, pprof::FORMAT, perfetto::FORMAT];
 
 /// The format of this name.
 pub fn export_format(name: &str) -> Option<&'static ExportFormat> {

@@ -15,7 +15,7 @@ use wallprof_analysis::weights::{Frame, FrameId, Function, Mark, View, WeightedS
 use wallprof_model::profile::{RecordingInfo, ResolvedFrame};
 use wallprof_model::{FrameKind, MonoNs, State};
 
-use super::format::ExportFormat;
+use super::format::{ExportFormat, Rows};
 use super::profile::{self, Label, Line, Location, Profile, Sample, ValueType};
 use crate::escape::escape;
 
@@ -29,10 +29,10 @@ pub(super) const FORMAT: ExportFormat = ExportFormat {
     name: "pprof",
     about: "A gzipped profile for pprof and Pyroscope",
     counts_calls_in_names: false,
-    write: |mut out, export| {
+    rows: Rows::Stacks(|mut out, export| {
         let duration_ns = export.range.end.0.saturating_sub(export.range.start.0);
         pprof(&mut out, export.weights, export.info, export.range.start, duration_ns)
-    },
+    }),
 };
 
 /// Writes a gzipped profile. `start` and `duration_ns` are those of the part of the recording that `weights`

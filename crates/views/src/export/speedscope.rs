@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use wallprof_analysis::weights::{Function, WeightedStack, WeightedThread, Weights};
 
-use super::format::ExportFormat;
+use super::format::{ExportFormat, Rows};
 use super::per_step::PerStep;
 use crate::frame_name::{marked_name, shown_comm};
 use crate::json::to_writer;
@@ -21,7 +21,7 @@ pub(super) const FORMAT: ExportFormat = ExportFormat {
     name: "speedscope",
     about: "JSON for speedscope.app",
     counts_calls_in_names: false,
-    write: |mut out, export| speedscope(&mut out, export.weights, export.title),
+    rows: Rows::Stacks(|mut out, export| speedscope(&mut out, export.weights, export.title)),
 };
 
 /// Writes one JSON object. `name` is what speedscope shows as the file's title.

@@ -19,6 +19,8 @@ use wallprof_model::profile::StallRecord;
 use crate::report::Report;
 use crate::surroundings::Surroundings;
 
+pub(crate) use stack::StackJson;
+pub(crate) use stall::MeaningJson;
 pub(crate) use visible::to_writer;
 
 /// Writes the report as one line holding one object.
@@ -68,7 +70,7 @@ pub(crate) fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Re
 }
 
 /// An address: `"0x7f00"`.
-struct Hex(u64);
+pub(crate) struct Hex(pub u64);
 
 impl Serialize for Hex {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -10,7 +10,7 @@ use wallprof_analysis::totals::accounts;
 use wallprof_analysis::{Account, Inconsistency, Latency, States};
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::profile::{FoldedStalls, InterruptRow, IntrusionRow, RecordingInfo, Thread};
-use wallprof_model::{ClockMap, Histogram, Metric, Reason};
+use wallprof_model::{ClockMap, Histogram, Labels, Metric, Reason};
 
 use super::finding::FindingJson;
 use super::function::FunctionJson;
@@ -81,6 +81,7 @@ struct RecordingJson<'a> {
     machine_id: Option<&'a str>,
     boot_id: Option<&'a str>,
     command: Option<&'a str>,
+    labels: &'a Labels,
     min_stall_ns: u64,
     ended_cleanly: bool,
 }
@@ -100,6 +101,7 @@ impl<'a> RecordingJson<'a> {
             machine_id: known(&info.machine_id),
             boot_id: known(&info.boot_id),
             command: known(&info.command),
+            labels: &info.labels,
             min_stall_ns: info.min_stall_ns,
             ended_cleanly: info.ended_cleanly,
         }

@@ -9,7 +9,7 @@ use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use super::Hex;
 
 /// A stack as a list of functions.
-pub(super) struct StackJson<'a>(pub &'a ResolvedStack);
+pub(crate) struct StackJson<'a>(pub &'a ResolvedStack);
 
 impl Serialize for StackJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -2,10 +2,11 @@
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use wallprof_analysis::Holder;
 use wallprof_analysis::counters::CounterMove;
 use wallprof_model::event::{Fault, Peer};
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
-use wallprof_model::{ClockMap, Meaning, StackEnd, ThreadRef};
+use wallprof_model::{ClockMap, Meaning, StackEnd, ThreadRef, WaitWord};
 
 use super::mark::MarkJson;
 use super::stack::StackJson;
@@ -69,7 +70,7 @@ impl<'a> StallJson<'a> {
             kind: stall.kind.name(),
             reason: stall.reason.name(),
             voluntary: stall.voluntary,
-            meaning: stall.meaning.as_deref().map(|meaning| MeaningJson::of(meaning, stall)),
+            meaning: stall.meaning.as_deref().map(|meaning| MeaningJson::of(meaning, stall.word.as_ref())),
             wait_id: stall.wait_id.unwrap_or(stall.id),
             syscall: stall.syscall.as_deref(),
             blocked_ns: stall.blocked_ns,
@@ -79,7 +80,7 @@ impl<'a> StallJson<'a> {
             kernel_stack: stall.kernel.as_ref().map(StackJson),
             complete: stall.user.as_ref().map(|stack| stack.end == StackEnd::Complete),
             waker: stall.waker.as_ref().map(WakerJson::of),
-            lock: stall.lock.as_ref().map(LockJson::of),
+            lock: stall.lock.as_ref().map(|lock| LockJson::of(lock, surroundings.holder.as_ref())),
             ran_instead: stall.ran_instead.iter().map(RanInsteadJson::of).collect(),
             fault: stall.fault.as_ref().map(FaultJson::of),
             binding: stall.binding.as_ref().map(BindingJson::of),
@@ -93,7 +94,7 @@ impl<'a> StallJson<'a> {
 }
 
 #[derive(Serialize)]
-pub(super) struct MeaningJson<'a> {
+pub(crate) struct MeaningJson<'a> {
     name: &'a str,
     software: Option<&'a str>,
     idle: bool,
@@ -103,13 +104,13 @@ pub(super) struct MeaningJson<'a> {
 }
 
 impl<'a> MeaningJson<'a> {
-    fn of(meaning: &'a Meaning, stall: &'a StallRecord) -> Self {
+    pub(crate) fn of(meaning: &'a Meaning, word: Option<&'a WaitWord>) -> Self {
         MeaningJson {
             name: &meaning.name,
             software: meaning.software.as_deref(),
             idle: meaning.idle,
             source: meaning.source.name(),
-            detail: stall.word.as_ref().and_then(|word| word.text.as_deref()),
+            detail: word.and_then(|word| word.text.as_deref()),
         }
     }
 }
@@ -154,15 +155,24 @@ struct OwnerJson<'a> {
     tid: u32,
     comm: Option<&'a str>,
     title: Option<&'a str>,
+    /// What it did for the longest part of the wait.
+    state: Option<&'a str>,
+    user_stack: Option<StackJson<'a>>,
+    /// Where the stack is from.
+    from: Option<&'static str>,
 }
 
 impl<'a> LockJson<'a> {
-    fn of(lock: &'a LockRecord) -> Self {
+    fn of(lock: &'a LockRecord, holder: Option<&'a Holder>) -> Self {
+        let user = holder.and_then(|holder| holder.user.as_ref());
         let owner = |owner: &'a ThreadRef| OwnerJson {
             thread: row(owner),
             tid: owner.tid,
             comm: known(&owner.comm),
             title: owner.title.as_deref(),
+            state: holder.map(|holder| holder.state.as_str()),
+            user_stack: user.map(|(_, stack)| StackJson(stack)),
+            from: user.map(|(from, _)| from.name()),
         };
         LockJson {
             address: (lock.address != 0).then_some(Hex(lock.address)),

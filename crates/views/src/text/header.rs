@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use wallprof_model::profile::RecordingInfo;
+
 use crate::line::cut;
 use crate::report::Report;
 use crate::style::{Ink, Style};
@@ -15,6 +17,9 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
     writeln!(out, "{}", style.paint(Ink::Strong, &cut(&what(report, style), columns, style)))?;
     writeln!(out, "{}", cut(&when(report, style), columns, style))?;
     writeln!(out, "{}", cut(&place(report, style), columns, style))?;
+    if !report.info.labels.is_empty() {
+        writeln!(out, "{}", cut(&labels(report.info, style), columns, style))?;
+    }
     if report.stalls.has_go {
         writeln!(out, "{}", cut(GO, columns, style))?;
     }
@@ -59,4 +64,9 @@ fn place(report: &Report<'_>, style: &Style) -> String {
         parts.push(format!("from {}", style.name(&info.source)));
     }
     parts.join(", ")
+}
+
+fn labels(info: &RecordingInfo, style: &Style) -> String {
+    let label = |(key, value): (&String, &String)| format!("{}={}", style.name(key), style.name(value));
+    info.labels.iter().map(label).collect::<Vec<_>>().join(", ")
 }

@@ -16,7 +16,9 @@ mod stall_groups;
 
 use std::io::{self, Write};
 
+pub(crate) use stack::write_stack;
 pub use stall::StallsText;
+pub(crate) use stall::named;
 pub use stall_groups::StallGroupsText;
 
 use crate::line::{Word, write_wrapped};

@@ -12,7 +12,7 @@ use crate::style::{Ink, Style};
 
 /// Writes a stack, leaf first, each line indented by `indent`; at its end the reason, where it is not
 /// complete.
-pub(super) fn write_stack(
+pub(crate) fn write_stack(
     out: &mut impl Write,
     stack: &ResolvedStack,
     indent: usize,

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use wallprof_analysis::Class;
+use wallprof_analysis::{Class, HolderFrom};
 use wallprof_model::event::{Fault, Mapping, Peer, WaitedFile};
 use wallprof_model::profile::{
     BoundAtFirstCall, LockRecord, RecordingInfo, ResolvedStack, StallRecord, WakerRecord,
@@ -69,6 +69,7 @@ impl<'a> StallsText<'a> {
         self.write_facts(out, stall)?;
         self.write_surroundings(out, stall, surroundings)?;
         self.write_stacks(out, stall.user.as_ref(), stall.kernel.as_ref(), "")?;
+        self.write_holder(out, surroundings)?;
         self.write_waker(out, stall)
     }
 
@@ -163,6 +164,17 @@ impl<'a> StallsText<'a> {
             &words,
             self.style,
         )
+    }
+
+    /// Where the holder waited; where it released the lock is the waker's stack.
+    fn write_holder(&self, out: &mut impl Write, surroundings: &Surroundings) -> io::Result<()> {
+        let Some(holder) = &surroundings.holder else { return Ok(()) };
+        let text = format!("was {} for the longest part of the wait", holder.state);
+        self.write_fact(out, "its holder", text.split(' ').map(Word::plain).collect())?;
+        match &holder.user {
+            Some((HolderFrom::Wait, stack)) => self.write_stacks(out, Some(stack), None, "its "),
+            _ => Ok(()),
+        }
     }
 
     fn write_waker(&self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
@@ -294,7 +306,7 @@ fn thread_name(thread: &ThreadRef, style: &Style) -> String {
 }
 
 /// `housekeeper 4244`; the number alone where the name is not known.
-pub(super) fn named(comm: &str, tid: u32, style: &Style) -> String {
+pub(crate) fn named(comm: &str, tid: u32, style: &Style) -> String {
     match comm {
         "" => format!("thread {tid}"),
         comm => format!("{} {tid}", style.comm(comm)),

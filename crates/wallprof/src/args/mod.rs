@@ -8,6 +8,7 @@ mod import;
 mod readers;
 mod record;
 mod refusal;
+mod stacks;
 mod values;
 mod watch;
 
@@ -23,9 +24,11 @@ use crate::failure::Failure;
 
 pub use import::{ImportArgs, SYMBOLIZE_HELP, SymbolizeArgs};
 pub use readers::{
-    BlameArgs, DiffArgs, ExportArgs, FlameArgs, MeaningArgs, ReportArgs, SelectionArgs, StallsArgs, WaitsArgs,
+    BlameArgs, CheckArgs, DiffArgs, ExportArgs, FlameArgs, MeaningArgs, ReportArgs, RunsArgs, SelectionArgs,
+    StallsArgs, WaitsArgs,
 };
 pub use record::{HeldArgs, RecordArgs};
+pub use stacks::StacksArgs;
 pub use values::{CallGraph, DiffView, ImportFormat, TraceMode, export_formats};
 pub use watch::{CtlArgs, Order, WatchArgs};
 

@@ -158,6 +158,56 @@ pub struct BlameArgs {
     pub meaning: MeaningArgs,
 }
 
+#[derive(Debug, Args)]
+pub struct RunsArgs {
+    /// The folder with recordings, also in folders below it
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+
+    /// Compare the groups of runs with equal values of this label: each later one with the first
+    #[arg(long, value_name = "KEY", conflicts_with = "trend")]
+    pub compare: Option<String>,
+
+    /// Draw figures over the values of this label, the earliest first; with --json: the newest value's figures
+    /// in Bencher's Metric Format
+    #[arg(long, value_name = "KEY")]
+    pub trend: Option<String>,
+
+    /// Only recordings with this label; can be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub only: Vec<String>,
+
+    /// One JSON object, for programs
+    #[arg(long)]
+    pub json: bool,
+
+    /// The picture of --trend [wallprof-trend.svg]
+    #[arg(short = 'o', long = "output", value_name = "FILE.svg")]
+    pub output: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The recording to read
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    /// The most time that threads may spend: reason:lock=5ms/s, 'meaning:row lock=1ms/s', span:order:p99.9=200us;
+    /// can be given several times
+    #[arg(long = "max", value_name = "LIMIT")]
+    pub limits: Vec<String>,
+
+    /// This finding must not be there, such as deadlock; any: none at all; can be given several times
+    #[arg(long = "no-finding", value_name = "NAME")]
+    pub no_findings: Vec<String>,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
+}
+
 /// The part of a recording that is drawn or exported.
 #[derive(Debug, Args)]
 pub struct SelectionArgs {

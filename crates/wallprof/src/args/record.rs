@@ -84,6 +84,11 @@ pub struct RecordArgs {
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
 
+    /// Say something about the recording, such as version=1.4: `wallprof runs` compares by it; can be given
+    /// several times
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<String>,
+
     #[command(flatten)]
     pub meaning: MeaningArgs,
 

@@ -105,6 +105,11 @@ pub struct WatchArgs {
     #[arg(long, value_name = "COUNT")]
     pub max_series: Option<String>,
 
+    /// Say something about the flight recording, such as version=1.4: `wallprof runs` compares by it; can be given
+    /// several times
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<String>,
+
     #[command(flatten)]
     pub meaning: MeaningArgs,
 

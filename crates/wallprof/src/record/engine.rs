@@ -107,6 +107,7 @@ impl Engine {
             start: session.clock().mono,
             clock: Some(session.clock()),
             command: setup.command.clone(),
+            labels: options.labels.clone(),
             min_stall_ns: options.min_stall_ns,
             retention: options.retention,
             sample_period_ns: 1_000_000_000u64.checked_div(options.sample_hz.into()),
@@ -310,7 +311,7 @@ fn add_anchor(clock: &mut ClockMap, anchor: ClockAnchor) {
 }
 
 /// The targets as the BPF programs need them.
-fn target_set(given: &GivenTargets, files: &dyn Files) -> Result<TargetSet, Failure> {
+pub fn target_set(given: &GivenTargets, files: &dyn Files) -> Result<TargetSet, Failure> {
     let cgroup = |path: &PathBuf| host::cgroup_target(&check::cgroup(path, files)?, files);
     Ok(TargetSet {
         processes: given.processes.clone(),
@@ -369,7 +370,7 @@ fn recorded_name(options: &RecordOptions, files: &dyn Files) -> String {
     }
 }
 
-fn failure_from_session(error: SessionError) -> Failure {
+pub fn failure_from_session(error: SessionError) -> Failure {
     match error.is_refusal() {
         true => Failure::new(Exit::Unavailable, error),
         false => Failure::failed(error),

@@ -21,12 +21,10 @@ use intel_pt::TraceOptions;
 
 pub use check::check_exists;
 pub use ending::ready;
-pub use engine::{Engine, Setup};
+pub use engine::{Engine, Setup, failure_from_session, target_set};
 pub use options::RecordOptions;
 pub use run::check_permitted;
-#[cfg(test)]
-pub use target::GivenTargets;
-pub use target::Target;
+pub use target::{GivenTargets, Target};
 
 /// Runs the command; `started` is the start of the process, for the time until the probes are armed.
 pub fn run(args: RecordArgs, started: Instant) -> Result<ExitCode, Failure> {

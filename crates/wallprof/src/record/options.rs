@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use wallprof_analysis::ns_from_duration;
 use wallprof_analysis::waits::Rules;
+use wallprof_model::Labels;
 use wallprof_probe::events::split_list;
 use wallprof_recording::Retention;
 
@@ -16,6 +17,7 @@ use crate::args::{CallGraph, RecordArgs};
 use crate::cpu_list::cpus_from_option;
 use crate::failure::Failure;
 use crate::guarded::Guarded;
+use crate::labels::labels_from_texts;
 use crate::record::target::Target;
 
 /// The options of a recording.
@@ -35,6 +37,7 @@ pub struct RecordOptions {
     pub min_stall_ns: u64,
     pub call_graph: CallGraph,
     pub output: PathBuf,
+    pub labels: Labels,
     /// Bounds of the recording; `None`: everything is kept.
     pub retention: Option<Retention>,
     /// About what waits mean.
@@ -55,6 +58,8 @@ impl RecordOptions {
             min_stall_ns: min_stall_ns(&args.min_stall)?,
             call_graph: args.call_graph,
             output: args.output,
+            labels: labels_from_texts(args.labels.iter().map(String::as_str))
+                .map_err(|error| Failure::usage(format!("--label: {error}")))?,
             retention: None,
             rules: Arc::new(args.meaning.rules()?),
             verbose: args.verbose,
@@ -78,6 +83,7 @@ impl RecordOptions {
             min_stall_ns: 100_000,
             call_graph: CallGraph::Auto,
             output: output.into(),
+            labels: Labels::new(),
             retention: None,
             rules: Arc::default(),
             verbose: false,

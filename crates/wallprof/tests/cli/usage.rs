@@ -31,7 +31,7 @@ fn wrong_usage_is_two() {
         (&["record", "-a", "-C", "3-1"], "`3-1`"),
         (&["record", "-a", "-d", "5 parsecs"], "-d: "),
         (&["record", "-a", "-d", "0"], "-d 0"),
-        (&["record", "-a", "-F", "0"], "-F"),
+        (&["record", "-a", "-F", "99Hz"], "-F"),
         (&["record", "-a", "--min-stall", "100"], "100us"),
         (&["record", "-a", "-e", ""], "-e"),
         (&["record", "-a", "-d", "1", "-d", "2"], "-d"),

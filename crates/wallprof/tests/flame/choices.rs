@@ -104,6 +104,25 @@ fn each_export_has_its_format() {
     assert_eq!(fixture.output(&["export", "--to", "pprof"])[..2], [0x1f, 0x8b], "gzipped");
 }
 
+/// Texts are plain bytes in the file.
+#[test]
+fn timeline_has_the_selected_threads_and_stacks() {
+    let fixture = Fixture::new();
+    let has = |options: &[&str], text: &str| {
+        let file = fixture.output(&[&["export", "--to", "perfetto"], options].concat());
+        file.windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    for (options, present, absent) in [
+        (&[][..], &["engine", "stuck", "take_lock", "wait_forever", "_[k]", "on CPU"][..], &["no such"][..]),
+        (&["--thread", "stuck"], &["stuck", "wait_forever"], &["take_lock", "on CPU"]),
+        (&["--user"], &["take_lock"], &["_[k]"]),
+        (&["--kernel"], &["_[k]"], &["take_lock", "wait_forever"]),
+    ] {
+        assert!(present.iter().all(|text| has(options, text)), "{options:?}: {present:?}");
+        assert!(!absent.iter().any(|text| has(options, text)), "{options:?}: {absent:?}");
+    }
+}
+
 #[test]
 fn the_same_recording_gives_the_same_bytes() {
     let fixture = Fixture::new();
@@ -113,6 +132,7 @@ fn the_same_recording_gives_the_same_bytes() {
         &["export", "--to", "folded"],
         &["export", "--to", "speedscope"],
         &["export", "--to", "pprof"],
+        &["export", "--to", "perfetto"],
     ] {
         assert!(fixture.output(arguments) == fixture.output(arguments), "{arguments:?}");
     }

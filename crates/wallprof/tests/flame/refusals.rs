@@ -22,6 +22,8 @@ fn wrong_usage_is_two() {
         (&["export", "--to", "folded"], "--output"),
         (&["export", "--to", "svg", "-o", "x"], "--to takes folded, speedscope"),
         (&["export", "--to", "flamegraph", "-o", "x"], "speedscope"),
+        (&["export", "--to", "perfetto", "--view", "wakers", "-o", "x"], "omit --view"),
+        (&["export", "--to", "perfetto", "--anonymize", "-o", "x"], "omit --anonymize"),
     ] {
         let sentence = refused(arguments, 2);
         assert!(sentence.contains(says), "{arguments:?}: {sentence}");
@@ -55,13 +57,15 @@ fn a_recording_of_nothing_is_four() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("empty.db");
     Recorder::create(&file, &start()).unwrap().finish(after(SECOND)).unwrap();
-    let sentence = refused(&["flame", file.to_str().unwrap(), "-o", "-"], 4);
-    assert!(sentence.contains("nothing was recorded"), "{sentence}");
+    for command in [&["flame"][..], &["export", "--to", "perfetto"]] {
+        let sentence = refused(&[command, &[file.to_str().unwrap(), "-o", "-"]].concat(), 4);
+        assert!(sentence.contains("nothing was recorded"), "{sentence}");
+    }
 }
 
 #[test]
 fn files_that_are_no_recordings_are_one() {
-    for command in [&["flame"][..], &["export", "--to", "pprof"]] {
+    for command in [&["flame"][..], &["export", "--to", "pprof"], &["export", "--to", "perfetto"]] {
         for (file, says) in [("/nonexistent/x.db", "no recording"), ("/dev/null", "/dev/null")] {
             let sentence = refused(&[command, &[file, "-o", "-"]].concat(), 1);
             assert!(sentence.contains(says), "{sentence}");

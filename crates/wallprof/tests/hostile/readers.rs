@@ -8,11 +8,12 @@ use crate::recording::Hostile;
 /// The output file of a command, in the folder of the recording.
 const OUT: &str = "OUT";
 const FILE: &str = "FILE";
+const FOLDER: &str = "FOLDER";
 const TWIN: &str = "TWIN";
 const MARKS: &str = "MARKS";
 
-/// Every reader. `FILE` is the hostile recording, `TWIN` a valid one, `OUT` a new file.
-const READERS: [&[&str]; 19] = [
+/// Every reader. `FILE` is the hostile recording, `FOLDER` the folder it is in, `TWIN` a valid one, `OUT` a new file.
+const READERS: [&[&str]; 24] = [
     &["report", FILE],
     &["report", "--json", FILE],
     &["stalls", "--all", FILE],
@@ -25,17 +26,22 @@ const READERS: [&[&str]; 19] = [
     &["export", FILE, "--to", "folded", "-o", OUT],
     &["export", FILE, "--to", "pprof", "-o", OUT],
     &["export", FILE, "--to", "speedscope", "--anonymize", "-o", OUT],
+    &["export", FILE, "--to", "perfetto", "-o", OUT],
     &["diff", TWIN, FILE, "--all", "-o", "OUT.svg"],
     &["diff", FILE, FILE, "--json"],
     &["blame", FILE, "-o", "OUT.svg"],
     &["blame", FILE, "--json", "--thread", "worker-*"],
+    &["runs", FOLDER],
+    &["runs", FOLDER, "--json"],
+    &["runs", FOLDER, "--trend", "version", "-o", "OUT.svg"],
+    &["check", FILE, "--max", "reason:lock=1000s/s"],
     &["flame", FILE, "--view", "calls", "-o", "OUT.svg"],
     &["import", "--marks", MARKS, FILE],
     &["symbolize", FILE, "--debug-dir", "/proc/self/fdinfo"],
 ];
 
 /// The commands that read no recording.
-const OTHERS: [&str; 7] = ["record", "watch", "ctl", "doctor", "demo", "waits", "help"];
+const OTHERS: [&str; 8] = ["record", "watch", "ctl", "doctor", "demo", "stacks", "waits", "help"];
 
 /// The outcome of one command.
 pub struct Outcome {
@@ -47,14 +53,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Describes an outcome that is not orderly. An orderly one is exit code 0; or exit code 1 or 4 with one
+    /// Describes an outcome that is not orderly. An orderly one is exit code 0; or exit code 1, 4 or 5 with one
     /// sentence on stderr. It has neither a panic nor a control character.
     pub fn disorder(&self) -> Option<String> {
         let Outcome { command, code, stderr, .. } = self;
         let is_sentence = stderr.lines().count() == 1 && stderr.starts_with("wallprof: ");
         let ended = match code {
             Some(0) => true,
-            Some(1 | 4) => is_sentence,
+            Some(1 | 4 | 5) => is_sentence,
             _ => false,
         };
         let has_controls = stderr.contains(|c: char| c.is_control() && c != '\n');
@@ -87,6 +93,7 @@ fn run(hostile: &Hostile, twin: &Hostile, arguments: &[&str]) -> Outcome {
         .iter()
         .map(|argument| match *argument {
             FILE => text(hostile.file()),
+            FOLDER => text(hostile.path("")),
             TWIN => text(twin.file()),
             MARKS => text(hostile.path("marks.csv")),
             argument if argument.starts_with(OUT) => text(hostile.path(&argument.to_lowercase())),

@@ -114,6 +114,7 @@ fn assert_every_slow_operation_is_reported(evidence: &Evidence) {
     let mut apart = Vec::new();
     let mut waits = 0;
     let mut named = 0;
+    let (mut owned, mut located, mut asleep) = (0, 0, 0);
     for slow in late {
         let (start, end) = (truth.epoch_from_mono(slow.start_ns), truth.epoch_from_mono(slow.end_ns));
         let stalls = stalls_of(evidence, start, end);
@@ -126,6 +127,15 @@ fn assert_every_slow_operation_is_reported(evidence: &Evidence) {
         }
         let wait = wait.unwrap_or_else(|| panic!("{slow:?}: a stall for the lock among {stalls:#?}"));
         assert_names_the_lock(wait, slow, &lock, housekeeper);
+        let owner = wait.lock.as_ref().and_then(|lock| lock.owner.as_ref());
+        if let Some(owner) = owner.filter(|owner| owner.tid == housekeeper && wait.blocked_ns >= MIN_STALL_NS)
+        {
+            owned += 1;
+            located += usize::from(owner.user_stack_has("sweep_registry"));
+            let slept = owner.state.as_deref() == Some("blocked:sleep");
+            assert!(!slept || owner.from.as_deref() == Some("wait"), "{wait:#?}");
+            asleep += usize::from(slept);
+        }
         // A wait takes its waker's stack if it is a stall when it ends. The wait for a CPU comes after that.
         if wait.blocked_ns >= MIN_STALL_NS {
             waits += 1;
@@ -136,6 +146,12 @@ fn assert_every_slow_operation_is_reported(evidence: &Evidence) {
     // second: one edge in a hundred is allowed for it.
     assert!(waits >= 50, "{waits} waits for the lock are too few to judge by");
     assert!(apart.len() * 100 <= waits, "{} of {waits} have other edges: {apart:#?}", apart.len());
+    // It sleeps through half of its sweeps.
+    assert!(asleep > 0 && asleep < owned, "{asleep} of {owned} holders slept");
+    assert!(
+        located * 100 >= owned * 95,
+        "{located} of {owned} holders were in the function that holds the lock"
+    );
     assert!(
         named * 100 >= waits * 99,
         "{named} of {waits} waits name the thread that released the lock, and where"

@@ -23,6 +23,7 @@ mod handover;
 mod ledger;
 mod lifecycle;
 mod lock;
+mod look;
 mod names;
 mod own;
 mod pingpong;

@@ -26,7 +26,7 @@ pub(crate) fn stall(key: u32, start: u64, ns: u64) -> Stall {
 }
 
 pub(crate) fn meaning(name: &str, idle: bool) -> Arc<Meaning> {
-    Arc::new(Meaning { name: name.into(), software: None, idle, source: MeaningSource::Wakers })
+    Arc::new(Meaning { name: name.into(), software: None, idle, holder: true, source: MeaningSource::Wakers })
 }
 
 pub(crate) fn stall_event(stall: Stall) -> Event {

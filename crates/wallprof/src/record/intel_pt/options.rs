@@ -43,6 +43,11 @@ pub fn check_options(options: &RecordOptions) -> Result<(), Failure> {
             "--guard-cpus does not go with --intel-pt: guard CPUs in a recording of their own",
         ));
     }
+    if !options.labels.is_empty() {
+        return Err(Failure::usage(
+            "--label does not go with --intel-pt: `runs` compares sampled recordings, name the file instead",
+        ));
+    }
     let Target::Given(given) = &options.target else { return Ok(()) };
     let refused = [
         (
@@ -91,11 +96,14 @@ mod tests {
             RecordOptions { events: vec!["cs".into()], ..RecordOptions::of(Target::System, output) };
         let guarded = Guarded::from_options(Some("1"), &[]).expect("a CPU");
         let with_guard = RecordOptions { guarded, ..RecordOptions::of(Target::System, output) };
+        let labels = [("version".to_owned(), "1.4".to_owned())].into();
+        let with_label = RecordOptions { labels, ..RecordOptions::of(Target::System, output) };
         let process_and_thread =
             Target::Given(GivenTargets { processes: vec![1], threads: vec![1], ..GivenTargets::default() });
         for options in [
             with_event,
             with_guard,
+            with_label,
             RecordOptions::of(Target::cgroup("/x"), output),
             RecordOptions::of(Target::names(&["x"]), output),
             RecordOptions::of(process_and_thread, output),

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use wallprof_analysis::{Glob, bytes_from_size, ns_from_duration};
+use wallprof_model::Labels;
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_recording::Retention;
 use wallprof_watch::{Entry, HostNames, Hours, Severities};
@@ -11,6 +12,7 @@ use wallprof_watch::{Entry, HostNames, Hours, Severities};
 use crate::cpu_list::cpus_from_option;
 use crate::failure::Failure;
 use crate::guarded::Guarded;
+use crate::labels::labels_from_texts;
 
 /// The shortest flight recording that holds the snapshot of a spike.
 const MIN_KEEP_NS: u64 = 30_000_000_000;
@@ -27,13 +29,16 @@ pub(super) struct Given {
 impl Given {
     /// The option `name` of the command line, else the entry of the file.
     pub fn find(file: &Path, name: &str, option: &Option<String>, entry: &Option<Entry>) -> Option<Self> {
-        let from_entry = |entry: &Entry| Given {
-            text: entry.text.clone(),
-            from: format!("{}, line {}: {}", file.display(), entry.line, name.trim_start_matches('-')),
-        };
         match option {
             Some(text) => Some(Given { text: text.clone(), from: name.into() }),
-            None => entry.as_ref().map(from_entry),
+            None => entry.as_ref().map(|entry| Given::of_entry(file, name, entry)),
+        }
+    }
+
+    fn of_entry(file: &Path, name: &str, entry: &Entry) -> Self {
+        Given {
+            text: entry.text.clone(),
+            from: format!("{}, line {}: {}", file.display(), entry.line, name.trim_start_matches('-')),
         }
     }
 
@@ -48,6 +53,17 @@ pub(super) fn host_names(given: Option<Given>) -> HostNames {
     let given = given.map(|given| given.text).unwrap_or_default();
     let names = given.split(',').map(str::trim).filter(|name| !name.is_empty());
     HostNames::new(names.map(str::to_owned).chain([own]))
+}
+
+/// The labels of the command line if it has any, else those of the file: a table, or a text with commas.
+pub(super) fn labels(options: &[String], entry: Option<&Entry>, file: &Path) -> Result<Labels, Failure> {
+    if let (true, Some(entry)) = (options.is_empty(), entry) {
+        let given = Given::of_entry(file, "--label", entry);
+        let texts = entry.text.split(',').map(str::trim);
+        return labels_from_texts(texts).map_err(|error| given.wrong(error));
+    }
+    let texts = options.iter().map(String::as_str);
+    labels_from_texts(texts).map_err(|error| Failure::usage(format!("--label: {error}")))
 }
 
 /// A number without a unit could mean seconds or microseconds: it is refused.

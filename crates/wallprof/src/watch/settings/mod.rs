@@ -75,10 +75,11 @@ impl Settings {
             optional("--allow", &args.allow, &config.allow),
         )?;
         let target = targets::read(args, config, file)?;
+        let labels = given::labels(&args.labels, config.label.as_ref(), file)?;
         let record = RecordArgs { output: output.clone(), meaning: args.meaning.clone(), ..target };
         let record = record_options(record, &threshold, &sample_hz, retention)?;
         Ok(Settings {
-            record: RecordOptions { guarded, ..record },
+            record: RecordOptions { guarded, labels, ..record },
             on: given::severity_of_snapshots(optional("--on", &args.on, &config.on), &severities)?,
             severities,
             listen: listen.text.parse().map_err(|_| {
@@ -113,6 +114,7 @@ impl Settings {
             (self.record.output != new.record.output, "output"),
             (self.record.retention != new.record.retention, "keep"),
             (self.record.sample_hz != new.record.sample_hz, "freq"),
+            (self.record.labels != new.record.labels, "label"),
             (self.record.guarded != new.record.guarded, "guard-cpus"),
             (self.max_series != new.max_series, "max-series"),
         ];
@@ -268,6 +270,18 @@ mod tests {
             assert_eq!(failure.exit, Exit::Usage);
             assert!(failure.message.contains(place), "{failure:?}");
         }
+    }
+
+    #[test]
+    fn labels_of_the_command_line_override_those_of_the_file() {
+        let labels = |args, config| with_config(args, config).map(|settings| settings.record.labels);
+        let of_file = labels(args(), "[label]\nversion = \"1.4\"\narm = \"b\"\n").unwrap();
+        assert_eq!((of_file.len(), of_file["version"].as_str()), (2, "1.4"));
+        assert_eq!(labels(args(), "label = \"version=1.4, arm=b\"\n").unwrap(), of_file);
+        let given = WatchArgs { labels: vec!["arm=c".into()], ..args() };
+        assert_eq!(labels(given, "label = \"version=1.4\"\n").unwrap()["arm"], "c");
+        let wrong = labels(args(), "\nlabel = \"version\"\n").unwrap_err().message;
+        assert!(wrong.contains("w.toml, line 2: label: `version` is not KEY=VALUE"), "{wrong}");
     }
 
     #[test]

@@ -1,0 +1,56 @@
+/* What an iterator reads of a thread that is not current: its stacks, the owner of its lock, and its word. Only
+ * sleepable programs may call the helper that reads another thread's memory. */
+#pragma once
+
+#include "futex.h"
+#include "stack.h"
+#include "wait_word.h"
+
+ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *stack) {
+    return keep_read_stack(stack, bpf_get_task_stack(task, stack->address, MAX_KERNEL_FRAMES * 8, 0), false);
+}
+
+/* A function of its own: only sleepable programs may contain it. */
+static long other_walk_step(u32 depth, struct walk_loop *loop) {
+    return step_in_scratch(depth, loop->scratch, loop->of);
+}
+
+/* The user stack, from the saved registers; 0 for kernel threads. */
+ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_scratch *scratch) {
+    struct walk_loop loop = {.scratch = scratch, .of = task};
+
+    if (!start_walk(scratch, task))
+        return 0;
+    bpf_loop(MAX_FRAMES, other_walk_step, &loop, 0);
+    scratch->stack.end = scratch->walk.end;
+    return keep_stack(&scratch->stack, scratch->walk.hash);
+}
+
+/* The owner of the lock that `task` waits for, as its lock word says: seen at switch-out, or read now. 0:
+ * none is known. */
+ALWAYS_INLINE u32 lock_owner_of(struct task_struct *task, struct thread_state *t) {
+    u32 owner = t->lock_owner;
+
+    if (!t->owner_known && !bpf_copy_from_user_task(&owner, sizeof(owner),
+                                                    (void *)(t->lock_address + MUTEX_OWNER_OFFSET), task, 0))
+        owner &= FUTEX_TID_MASK;
+    return owner;
+}
+
+/* What the word of the thread's process says now. False where it has none, or the word is not mapped. */
+ALWAYS_INLINE bool read_word_of(struct task_struct *task, u64 *word, u32 *definition) {
+    u32 tgid = task->tgid;
+    struct wait_word *at = bpf_map_lookup_elem(&wait_words, &tgid);
+    u64 address, value = 0;
+
+    if (!at || at->exec_id != (u32)task->self_exec_id)
+        return false;
+    address = at->address;
+    if (at->is_pointer && bpf_copy_from_user_task(&address, sizeof(address), (void *)address, task, 0))
+        return false;
+    if (bpf_copy_from_user_task(&value, word_bytes(at), (void *)address, task, 0))
+        return false;
+    *word = value;
+    *definition = at->definition;
+    return true;
+}

@@ -1,0 +1,196 @@
+//! The figures of one run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use wallprof_model::{EpochNs, Labels, Reason, State};
+
+use crate::diff::Group;
+
+const SECOND_NS: f64 = 1e9;
+
+/// A mean of fewer waits than this says nothing.
+const LEAST_WAITS: u64 = 20;
+
+/// One recording, added up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Run {
+    pub labels: Labels,
+    /// `None`: the recording knows no times of day.
+    pub start: Option<EpochNs>,
+    pub duration_ns: u64,
+    pub min_stall_ns: u64,
+    pub threads: BTreeMap<Group, ThreadTime>,
+    /// Waits and faults that made a thread late, by the place where it waited.
+    pub places: BTreeMap<(Group, Place), Sum>,
+    /// The same by meaning.
+    pub meanings: BTreeMap<String, Sum>,
+    pub findings: Vec<FoundInRun>,
+}
+
+/// The time of the threads of one group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ThreadTime {
+    pub threads: usize,
+    /// By state; running time is [`What::Cpu`].
+    pub states: BTreeMap<What, u64>,
+    /// All waits of each reason, short ones included.
+    pub waits: BTreeMap<Reason, Sum>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub count: u64,
+    pub ns: u64,
+}
+
+impl Sum {
+    pub fn add(&mut self, count: u64, ns: u64) {
+        self.count = self.count.saturating_add(count);
+        self.ns = self.ns.saturating_add(ns);
+    }
+
+    /// The mean of enough of them.
+    fn mean(self) -> Option<f64> {
+        (self.count >= LEAST_WAITS).then(|| self.ns as f64 / self.count as f64)
+    }
+}
+
+/// A finding, by its rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundInRun {
+    pub rule: String,
+    pub title: String,
+    pub total_ns: u64,
+}
+
+/// Where a thread waited, in names that are equal in every build.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The reason of the stalls: `lock`, `runnable`, `major` …
+    pub reason: &'static str,
+    pub meaning: Option<String>,
+    /// Functions, the innermost first; empty where no stack is known.
+    pub functions: String,
+}
+
+/// What of a group is a figure.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum What {
+    /// Running time in user and kernel mode together, which is exact.
+    Cpu,
+    State(State),
+    /// The mean length of all waits of a reason.
+    WaitLength(Reason),
+    /// Lateness at a place.
+    Place(Place),
+    /// The mean lateness at a place.
+    PlaceLength(Place),
+}
+
+/// The unit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds per second of wall time, over all threads of the group.
+    NsPerSecond,
+    /// Nanoseconds a wait.
+    NsPerWait,
+}
+
+/// One number of a run that is compared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Figure {
+    pub group: Group,
+    pub what: What,
+}
+
+impl What {
+    pub fn unit(&self) -> Unit {
+        match self {
+            What::Cpu | What::State(_) | What::Place(_) => Unit::NsPerSecond,
+            What::WaitLength(_) | What::PlaceLength(_) => Unit::NsPerWait,
+        }
+    }
+
+    /// The time per second whose size decides whether this figure matters.
+    pub(super) fn rate(&self) -> What {
+        match self {
+            What::WaitLength(reason) => What::State(State::Blocked(*reason)),
+            What::PlaceLength(place) => What::Place(place.clone()),
+            other => other.clone(),
+        }
+    }
+}
+
+impl fmt::Display for What {
+    /// Foreign names are not escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Cpu => f.write_str("cpu"),
+            What::State(state) => f.write_str(&state.label()),
+            What::WaitLength(reason) => write!(f, "length of waits for {}", reason.name()),
+            What::Place(place) => write!(f, "{place}"),
+            What::PlaceLength(place) => write!(f, "length of: {place}"),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.meaning.as_deref().unwrap_or(self.reason))?;
+        if self.functions.is_empty() { Ok(()) } else { write!(f, " in {}", self.functions) }
+    }
+}
+
+impl Run {
+    pub fn wall_s(&self) -> f64 {
+        self.duration_ns as f64 / SECOND_NS
+    }
+
+    /// Nanoseconds per second of wall time.
+    pub fn rate(&self, ns: u64) -> f64 {
+        if self.duration_ns == 0 { 0.0 } else { ns as f64 / self.wall_s() }
+    }
+
+    /// The value of a figure. A rate of something that did not happen is 0; a mean of too few waits is `None`.
+    pub fn value(&self, figure: &Figure) -> Option<f64> {
+        let threads = self.threads.get(&figure.group);
+        let place = |place: &Place| {
+            self.places.get(&(figure.group.clone(), place.clone())).copied().unwrap_or_default()
+        };
+        match &figure.what {
+            What::Cpu | What::State(_) => {
+                let ns = threads.and_then(|threads| threads.states.get(&figure.what)).copied();
+                Some(self.rate(ns.unwrap_or(0)))
+            }
+            What::WaitLength(reason) => threads?.waits.get(reason)?.mean(),
+            What::Place(at) => Some(self.rate(place(at).ns)),
+            What::PlaceLength(at) => place(at).mean(),
+        }
+    }
+
+    /// Every figure that is not 0 here.
+    pub fn figures(&self) -> impl Iterator<Item = Figure> + '_ {
+        let of_threads = self.threads.iter().flat_map(|(group, threads)| {
+            let states = threads.states.iter().filter(|(_, ns)| **ns > 0).map(|(what, _)| what.clone());
+            let lengths = threads.waits.keys().map(|reason| What::WaitLength(*reason));
+            states.chain(lengths).map(|what| Figure { group: group.clone(), what })
+        });
+        let of_places = self.places.keys().flat_map(|(group, place)| {
+            [What::Place(place.clone()), What::PlaceLength(place.clone())]
+                .map(|what| Figure { group: group.clone(), what })
+        });
+        of_threads.chain(of_places)
+    }
+
+    /// Nanoseconds of all threads in a state.
+    pub fn state_ns(&self, what: &What) -> u64 {
+        let of_groups = self.threads.values().filter_map(|threads| threads.states.get(what));
+        of_groups.fold(0, |sum, ns| sum.saturating_add(*ns))
+    }
+
+    /// The finding with the most time.
+    pub fn worst_finding(&self) -> Option<&FoundInRun> {
+        self.findings.iter().max_by_key(|finding| finding.total_ns)
+    }
+}

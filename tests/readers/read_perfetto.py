@@ -1,0 +1,126 @@
+"""Reads an export for Perfetto by Perfetto's own definitions, and compares it with the stalls of the recording.
+
+    python3 read_perfetto.py FILE.perfetto-trace STALLS.jsonl
+
+STALLS.jsonl is what `wallprof stalls --json --all` prints.
+"""
+
+import json
+import sys
+
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb2
+
+BEGIN, END, INSTANT, COUNTER = (
+    pb2.TrackEvent.TYPE_SLICE_BEGIN,
+    pb2.TrackEvent.TYPE_SLICE_END,
+    pb2.TrackEvent.TYPE_INSTANT,
+    pb2.TrackEvent.TYPE_COUNTER,
+)
+
+
+class Texts:
+    """The interned texts of the sequence, as the trace processor follows them."""
+
+    KINDS = ["event_names", "event_categories", "debug_annotation_names", "debug_annotation_string_values"]
+
+    def __init__(self):
+        self.known = {kind: {} for kind in self.KINDS}
+
+    def add(self, packet):
+        if packet.sequence_flags & pb2.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED:
+            assert packet.trace_packet_defaults.timestamp_clock_id == 3, "the clock is CLOCK_MONOTONIC"
+            self.__init__()
+        for kind in self.KINDS:
+            for entry in getattr(packet.interned_data, kind):
+                text = entry.str.decode() if hasattr(entry, "str") else entry.name
+                self.known[kind][entry.iid] = text
+
+    def value(self, annotation):
+        field = annotation.WhichOneof("value")
+        if annotation.array_values:
+            return [self.value(element) for element in annotation.array_values]
+        if field == "string_value_iid":
+            return self.known["debug_annotation_string_values"][annotation.string_value_iid]
+        return getattr(annotation, field)
+
+    def annotations(self, event):
+        names = self.known["debug_annotation_names"]
+        return {names[one.name_iid]: self.value(one) for one in event.debug_annotations}
+
+
+def unknown_fields(message, at="Trace"):
+    """The paths of fields that Perfetto's definitions do not have."""
+    from google.protobuf import unknown_fields as unknown
+
+    found = [f"{at}.{field.field_number}" for field in unknown.UnknownFieldSet(message)]
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for one in value if hasattr(value, "__len__") else [value]:
+                found += unknown_fields(one, f"{at}.{field.name}")
+    return found
+
+
+def slices(trace):
+    """Every slice as (track, start, end, name, annotations, flows into it), and the flows out of instants."""
+    texts, opened, done, flows_out, tracks = Texts(), {}, [], {}, {}
+    for packet in trace.packet:
+        texts.add(packet)
+        if packet.HasField("track_descriptor"):
+            tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+        if not packet.HasField("track_event"):
+            continue
+        event = packet.track_event
+        assert event.track_uuid in tracks, "each event has a described track"
+        name = texts.known["event_names"].get(event.name_iid)
+        if event.type == BEGIN:
+            row = [event.track_uuid, packet.timestamp, None, name, texts.annotations(event)]
+            opened.setdefault(event.track_uuid, []).append(row + [list(event.terminating_flow_ids)])
+        elif event.type == END:
+            row = opened[event.track_uuid].pop()
+            row[2] = packet.timestamp
+            done.append(row)
+        elif event.type == INSTANT:
+            for flow in event.flow_ids:
+                flows_out[flow] = (event.track_uuid, packet.timestamp)
+            row = [event.track_uuid, packet.timestamp, packet.timestamp, name, texts.annotations(event)]
+            done.append(row + [list(event.terminating_flow_ids)])
+    assert not any(opened.values()), "each slice ends"
+    return done, flows_out, tracks
+
+
+def tid(tracks, uuid):
+    track = tracks[uuid]
+    return track.thread.tid if track.HasField("thread") else tid(tracks, track.parent_uuid)
+
+
+def main():
+    trace = pb2.Trace()
+    with open(sys.argv[1], "rb") as file:
+        trace.ParseFromString(file.read())
+    assert unknown_fields(trace) == [], unknown_fields(trace)
+    with open(sys.argv[2], encoding="utf-8") as file:
+        stalls = {stall["id"]: stall for stall in map(json.loads, file)}
+    done, flows_out, tracks = slices(trace)
+    shown = {row[4]["stall"]: row for row in done if "stall" in row[4]}
+    assert shown.keys() == stalls.keys(), (len(shown), len(stalls))
+    for number, (track, start, end, _, annotations, _) in shown.items():
+        stall = stalls[number]
+        assert end - start == stall["duration_ns"], stall
+        assert tid(tracks, track) == stall["tid"], stall
+        assert annotations["reason"] == stall["reason"], stall
+        assert annotations["voluntary"] == stall["voluntary"], stall
+        assert bool(annotations.get("kernel stack")) == bool(stall["kernel_stack"]), stall
+    flows_in = {flow: row for row in done for flow in row[5]}
+    assert flows_in.keys() == flows_out.keys(), "each flow has two ends"
+    woken = {number for number, stall in stalls.items() if (stall["waker"] or {}).get("tid")}
+    assert flows_in.keys() == woken, (len(flows_in), len(woken))
+    for flow, (track, _) in flows_out.items():
+        assert tid(tracks, track) == stalls[flow]["waker"]["tid"]
+    counters = sum(packet.track_event.type == COUNTER for packet in trace.packet)
+    assert counters > 0
+    named = [row for row in done if any("take_registry_lock" in name for name in row[4].get("user stack", []))]
+    assert named, "no stall has take_registry_lock on its stack"
+    print(f"{len(shown)} stalls, {len(flows_in)} flows, {counters} values of counters")
+
+
+main()
