@@ -1,31 +1,24 @@
 #!/bin/bash
-# The permanent cost of `wallprof watch`: the latency tail of other programs, the pause while it attaches, and
-# its own CPU time and memory.
+# The permanent cost of `wallprof watch`: the pause while it attaches, and its own CPU time and memory. Its cost for the
+# latency tail of other programs: benches/tail.sh.
 #
-# usage: benches/watch.sh [-r ROUNDS] [-s SECONDS] [-c CPU] [-w WALLPROF] [tail|attach|idle|all]
+# usage: benches/watch.sh [-r ROUNDS] [-s SECONDS] [-c CPU] [-w WALLPROF] [attach|idle|all]
 #
-#   tail    P50, P99 and P99.9 of a 10 µs loop pinned to a CPU and of redis-benchmark, without and with `watch -a`,
-#           interleaved
 #   attach  the longest delay of a running cyclictest of priority 80, without anything and while a watcher attaches,
 #           interleaved
 #   idle    CPU time of `watch -a` for a minute in which nothing else is done, from half a minute after its start on, and its
 #           memory
 #
-# Needs root; redis-server and redis-tools, rt-tests. Numbers are meaningful on an idle machine only.
+# Needs root; rt-tests. Numbers are meaningful on an idle machine only.
 set -euo pipefail
 
 rounds=7
 seconds=5
 cpu=$(($(nproc) - 1))
-here=$(dirname "$0")/peers
 wallprof=$(dirname "$0")/../target/release/wallprof
 
 # shellcheck source=benches/common.sh
 . "$(dirname "$0")/common.sh"
-# shellcheck source=benches/peers/tools.sh
-. "$here/tools.sh"
-# shellcheck source=benches/peers/workloads.sh
-. "$here/workloads.sh"
 
 start_watcher() {
     start_tool 'has_said ^wallprof:.armed' "$wallprof" watch -a --listen 127.0.0.1:0 --socket "$scratch/ctl.sock" -o "$scratch/flight.db" ||
@@ -41,32 +34,6 @@ stop_watcher() {
 spread() { # FILE NAME
     awk -v name="$2" '$1 == name { print $2 }' "$1" | sort -n | awk '
         { value[NR] = $1 } END { printf "%.4g (%.4g–%.4g)", value[int((NR + 1) / 2)], value[1], value[NR] }'
-}
-
-tail_of() { # WORKLOAD
-    local round metric
-    "set_up_$1" || fail "$(<"$scratch/why")"
-    : >"$scratch/without"
-    : >"$scratch/with"
-    "run_$1" >/dev/null
-    for ((round = 0; round < rounds; round++)); do
-        "run_$1" >>"$scratch/without"
-        start_watcher
-        sleep 1
-        "run_$1" >>"$scratch/with"
-        stop_watcher
-    done
-    "tear_down_$1"
-    for metric in p50 p99 p999; do
-        printf '%-34s %-5s %26s %26s µs\n' "${workload_title[$1]}" "$metric" \
-            "$(spread "$scratch/without" $metric)" "$(spread "$scratch/with" $metric)"
-    done
-}
-
-measure_tail() {
-    printf '%-40s %26s %26s\n' 'median (least–most)' without 'with watch -a'
-    tail_of loop
-    tail_of redis
 }
 
 # Delays of a thread that wakes up every 200 µs, in µs: average and longest.
@@ -131,7 +98,7 @@ while getopts 'r:s:c:w:' option; do
     s) seconds=$OPTARG ;;
     c) cpu=$OPTARG ;;
     w) wallprof=$OPTARG ;;
-    *) fail 'usage: watch.sh [-r ROUNDS] [-s SECONDS] [-c CPU] [-w WALLPROF] [tail|attach|idle|all]' ;;
+    *) fail 'usage: watch.sh [-r ROUNDS] [-s SECONDS] [-c CPU] [-w WALLPROF] [attach|idle|all]' ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -141,11 +108,10 @@ scratch=$(mktemp -d /var/tmp/wallprof-watch.XXXXXX)
 trap 'rm -rf "$scratch"' EXIT
 describe_machine
 case ${1:-all} in
-tail | attach | idle) "measure_$1" ;;
+attach | idle) "measure_$1" ;;
 all)
     measure_idle
     measure_attach
-    measure_tail
     ;;
-*) fail "there is no part $1: give tail, attach, idle or all" ;;
+*) fail "there is no part $1: give attach, idle or all" ;;
 esac
