@@ -51,6 +51,11 @@ pub struct RecordArgs {
     #[arg(long = "allow", value_name = "GLOB", requires = "guard_cpus")]
     pub allow: Vec<String>,
 
+    /// Run wallprof itself on these CPUs [not on guarded ones; beside what is recorded, where that is bound to
+    /// some CPUs]
+    #[arg(long, value_name = "CPUS")]
+    pub recorder_cpus: Option<String>,
+
     /// End after this time: 30, 30s, 2m, 500ms (a bare number is seconds)
     #[arg(short = 'd', long = "duration", value_name = "DURATION")]
     pub duration: Option<String>,

@@ -85,6 +85,11 @@ pub struct WatchArgs {
     #[arg(long, value_name = "GLOB,…")]
     pub allow: Option<String>,
 
+    /// Run wallprof itself on these CPUs [not on guarded ones; beside what is recorded, where that is bound to
+    /// some CPUs]
+    #[arg(long, value_name = "CPUS")]
+    pub recorder_cpus: Option<String>,
+
     /// Start to measure at this local time of day: 08:00
     #[arg(long, value_name = "TIME")]
     pub arm_at: Option<String>,

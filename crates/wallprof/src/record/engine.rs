@@ -10,7 +10,7 @@ use wallprof_live::{Pending, Session, SessionError};
 use wallprof_model::profile::{KeptStall, RecordingInfo};
 use wallprof_model::{ClockAnchor, ClockMap, Event, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
-use wallprof_probe::facts::files::Files;
+use wallprof_probe::facts::files::{Files, HostFiles};
 use wallprof_probe::{PrivateTracefs, ProbeOptions, TargetSet, Targets, UserStacks, try_event};
 use wallprof_probe::{memory, slices};
 use wallprof_recording::{Recorder, RecordingStart, Summary};
@@ -20,6 +20,7 @@ use super::check;
 use super::held::find_program;
 use super::host;
 use super::options::RecordOptions;
+use super::placement;
 use super::target::{GivenTargets, Target, name_globs};
 use crate::args::CallGraph;
 use crate::debug_downloads;
@@ -76,6 +77,7 @@ impl Engine {
     pub fn prepare(setup: Setup, command: Option<u32>) -> Result<Self, Failure> {
         memory::keep_little();
         slices::shorten();
+        placement::place(setup.options, &HostFiles)?;
         // Reading the kernel's symbols takes about as long as loading the probes: do both at once.
         let kernel_symbols = std::thread::spawn(KernelSymbols::load);
         let options = setup.options;

@@ -8,6 +8,7 @@ pub mod held;
 mod host;
 mod intel_pt;
 mod options;
+mod placement;
 mod progress;
 mod run;
 mod target;

@@ -29,6 +29,8 @@ pub struct RecordOptions {
     /// Sorted, each once; `None`: all of them.
     pub cpus: Option<Vec<u32>>,
     pub guarded: Guarded,
+    /// Where the recorder runs; `None`: as [`super::placement`] chooses.
+    pub recorder_cpus: Option<Vec<u32>>,
     pub duration: Option<Duration>,
     /// 0: no samples.
     pub sample_hz: u32,
@@ -52,6 +54,11 @@ impl RecordOptions {
             target: Target::from_args(&args)?,
             cpus,
             guarded: Guarded::from_options(args.guard_cpus.as_deref(), &args.allow)?,
+            recorder_cpus: args
+                .recorder_cpus
+                .as_deref()
+                .map(|list| cpus_from_option("--recorder-cpus", list))
+                .transpose()?,
             duration: args.duration.as_deref().map(duration).transpose()?,
             sample_hz: sample_hz(&args.sample_hz)?,
             events: events(&args.events)?,
@@ -77,6 +84,7 @@ impl RecordOptions {
             command: None,
             cpus: None,
             guarded: Guarded::default(),
+            recorder_cpus: None,
             duration: None,
             sample_hz: 99,
             events: Vec::new(),

@@ -43,6 +43,11 @@ pub fn check_options(options: &RecordOptions) -> Result<(), Failure> {
             "--guard-cpus does not go with --intel-pt: guard CPUs in a recording of their own",
         ));
     }
+    if options.recorder_cpus.is_some() {
+        return Err(Failure::usage(
+            "--recorder-cpus does not go with --intel-pt: start wallprof with `taskset -c CPUS`",
+        ));
+    }
     if !options.labels.is_empty() {
         return Err(Failure::usage(
             "--label does not go with --intel-pt: `runs` compares sampled recordings, name the file instead",

@@ -91,9 +91,13 @@ pub(super) fn retention(keep: &Given, size: &Given) -> Result<Retention, Failure
     }
 }
 
+pub(super) fn cpus(given: Option<Given>) -> Result<Option<Vec<u32>>, Failure> {
+    given.map(|given| cpus_from_option(&given.from, &given.text)).transpose()
+}
+
 /// The guarded CPUs; without --guard-cpus those that the kernel isolates.
 pub(super) fn guarded(cpus: Option<Given>, allow: Option<Given>) -> Result<Guarded, Failure> {
-    let list = cpus.map(|given| cpus_from_option(&given.from, &given.text)).transpose()?;
+    let list = self::cpus(cpus)?;
     let allowed = allow.map(globs).transpose()?.unwrap_or_default();
     let named = Guarded { cpus: list.unwrap_or_default(), allowed };
     Ok(named.or_isolated(&HostFiles))

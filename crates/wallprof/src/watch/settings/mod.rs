@@ -74,12 +74,14 @@ impl Settings {
             optional("--guard-cpus", &args.guard_cpus, &config.guard_cpus),
             optional("--allow", &args.allow, &config.allow),
         )?;
+        let recorder_cpus =
+            given::cpus(optional("--recorder-cpus", &args.recorder_cpus, &config.recorder_cpus))?;
         let target = targets::read(args, config, file)?;
         let labels = given::labels(&args.labels, config.label.as_ref(), file)?;
         let record = RecordArgs { output: output.clone(), meaning: args.meaning.clone(), ..target };
         let record = record_options(record, &threshold, &sample_hz, retention)?;
         Ok(Settings {
-            record: RecordOptions { guarded, labels, ..record },
+            record: RecordOptions { guarded, recorder_cpus, labels, ..record },
             on: given::severity_of_snapshots(optional("--on", &args.on, &config.on), &severities)?,
             severities,
             listen: listen.text.parse().map_err(|_| {
@@ -116,6 +118,7 @@ impl Settings {
             (self.record.sample_hz != new.record.sample_hz, "freq"),
             (self.record.labels != new.record.labels, "label"),
             (self.record.guarded != new.record.guarded, "guard-cpus"),
+            (self.record.recorder_cpus != new.record.recorder_cpus, "recorder-cpus"),
             (self.max_series != new.max_series, "max-series"),
         ];
         differences.into_iter().filter(|(differs, _)| *differs).map(|(_, name)| name).collect()
@@ -182,6 +185,12 @@ mod tests {
         assert_eq!(guarded("guard-cpus = 1\n").unwrap().cpus, [1]);
         let wrong = guarded("\nguard-cpus = \"x\"\n").unwrap_err().message;
         assert!(wrong.contains("line 2: guard-cpus takes CPUs"), "{wrong}");
+        let recorder =
+            |config: &str| with_config(args(), config).map(|settings| settings.record.recorder_cpus);
+        assert_eq!(recorder("recorder-cpus = \"0-1\"\n").unwrap(), Some(vec![0, 1]));
+        assert_eq!(recorder("").unwrap(), None);
+        let wrong = recorder("recorder-cpus = \"x\"\n").unwrap_err().message;
+        assert!(wrong.contains("line 1: recorder-cpus takes CPUs"), "{wrong}");
         let wrong = guarded("guard-cpus = 1\nallow = \"[\"\n").unwrap_err().message;
         assert!(wrong.contains("line 2: allow: "), "{wrong}");
     }
