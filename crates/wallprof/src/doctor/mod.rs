@@ -6,6 +6,7 @@ mod host;
 mod kernel;
 mod pause;
 mod programs;
+mod sampling;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ fn check_all() -> Result<ExitCode, Failure> {
     // After a blocking check, the trial would only fail for the same reason.
     if worst(&checks) != Grade::Blocks {
         checks.extend(kernel::trial());
+        checks.extend(sampling::check());
     }
     let style = style_for_stdout();
     to_stdout(|out| {
