@@ -21,6 +21,12 @@ struct run_entry {
     u32 tgid;
 };
 
+/* A time during which the CPU was the recorder's. */
+struct own_run {
+    u64 from;
+    u64 to;
+};
+
 struct cpu_state {
     u64 switch_ns; /* time of the switch under way; 0: no switch, or one that is not recorded */
     u64 runs;      /* of the probes on this CPU */
@@ -35,6 +41,10 @@ struct cpu_state {
     u64 run_count;           /* threads switched in here; the newest is at (run_count - 1) % RUN_RING */
     struct interrupt_frame interrupt[IRQ_DEPTH];
     struct run_entry run[RUN_RING];
+    u64 own_to;     /* end of the recorder's last time here */
+    u64 behind_ns;  /* that recorded threads waited here while a thread of the recorder ran */
+    u64 own_count;  /* the newest is at (own_count - 1) % OWN_RING */
+    struct own_run own[OWN_RING];
 };
 
 /* 0 → this CPU's state. Other CPUs read `run`. A torn entry can, at worst, put a wrong name into

@@ -3,10 +3,71 @@
 
 #include "cpu_state.h"
 #include "include/records.h"
+#include "thread_state.h"
+
+/* The recorder's process, as the kernel numbers it; 0 before the first iterator has run. */
+volatile u32 recorder_tgid = 0;
+
+/* Notes that the recorder had the CPU until now. */
+ALWAYS_INLINE void end_own_run(struct cpu_state *cpu, u64 now) {
+    struct run_entry *last = &cpu->run[(cpu->run_count - 1) & (RUN_RING - 1)];
+    struct own_run *own;
+
+    if (likely(last->tgid != recorder_tgid) || !cpu->run_count)
+        return;
+    own = &cpu->own[cpu->own_count & (OWN_RING - 1)];
+    own->from = last->from;
+    own->to = now;
+    cpu->own_to = now;
+    cpu->own_count++;
+}
+
+ALWAYS_INLINE u64 overlap(u64 from, u64 to, u64 other_from, u64 other_to) {
+    from = from > other_from ? from : other_from;
+    to = to < other_to ? to : other_to;
+    return to > from ? to - from : 0;
+}
+
+/* How much of the time from `from` to `to` a CPU was the recorder's. */
+ALWAYS_INLINE u64 own_time(struct cpu_state *cpu, u64 from, u64 to) {
+    struct run_entry *last = &cpu->run[(cpu->run_count - 1) & (RUN_RING - 1)];
+    u64 sum = 0;
+    u32 i;
+
+    /* Another CPU can still be. */
+    if (last->tgid == recorder_tgid && cpu->run_count)
+        sum = overlap(from, to, last->from, to);
+    for (i = 1; i <= OWN_RING; i++) {
+        struct own_run *own = &cpu->own[(cpu->own_count - i) & (OWN_RING - 1)];
+
+        if (own->to <= from)
+            break;
+        sum += overlap(from, to, own->from, own->to);
+    }
+    return sum;
+}
+
+/* A thread has waited for this CPU until `to`, since `from` or since it was moved from another one. */
+NOINLINE int count_behind(struct cpu_state *cpu, struct thread_state *t, u64 from, u64 to) {
+    u32 zero = 0;
+    struct cpu_state *other;
+
+    if (!cpu || !t)
+        return 0;
+    if (t->moved_ns > from) {
+        other = bpf_map_lookup_percpu_elem(&cpus, &zero, t->moved_from);
+        if (other)
+            cpu->behind_ns += own_time(other, from, t->moved_ns);
+        from = t->moved_ns;
+    }
+    cpu->behind_ns += own_time(cpu, from, to);
+    return 0;
+}
 
 ALWAYS_INLINE void record_run(struct cpu_state *cpu, struct task_struct *next, u64 now) {
     struct run_entry *entry = &cpu->run[cpu->run_count & (RUN_RING - 1)];
 
+    end_own_run(cpu, now);
     entry->from = now;
     entry->task = (u64)next;
     entry->tid = next->pid;

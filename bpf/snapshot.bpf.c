@@ -2,6 +2,7 @@
 #include "iterator.h"
 #include "join.h"
 #include "names.h"
+#include "ran_instead.h"
 #include "targets.h"
 #include "thread.h"
 
@@ -14,6 +15,8 @@ int create_states(struct bpf_iter__task *ctx) {
 
     if (!task || !task->pid)
         return 0;
+    if (!recorder_tgid)
+        recorder_tgid = bpf_get_current_pid_tgid() >> 32;
     if (finding_targets)
         matches = targets_at_start(task);
     if (name_glob_count)

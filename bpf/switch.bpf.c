@@ -26,7 +26,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
     if (prev->pid)
         switch_out(ctx, cpu, preempt, prev, prev_state, now);
     if (stacks_at_switch_out && next->pid)
-        switch_in(ctx, next, now);
+        switch_in(ctx, cpu, next, now);
     end_run(cpu, started);
     return 0;
 }
@@ -58,7 +58,7 @@ int BPF_PROG(on_switched, bool is_switch) {
     if (!task->pid)
         return 0;
     started = start_run(cpu);
-    switch_in(ctx, task, now);
+    switch_in(ctx, cpu, task, now);
     end_run(cpu, started);
     return 0;
 }

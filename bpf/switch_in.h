@@ -3,6 +3,7 @@
 
 #include "kernel_stack.h"
 #include "latency.h"
+#include "ran_instead.h"
 #include "reason.h"
 #include "seconds.h"
 #include "stack_place.h"
@@ -114,7 +115,7 @@ __attribute__((noinline)) int resume_fault(struct thread_state *t, struct interv
 
 /* Closes the off-CPU interval of `task`, which got the CPU at `now`. With stacks_at_switch_out it is not
  * current yet. */
-ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now) {
+ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now) {
     struct thread_state *t = state_of(task);
     struct interval interval = {};
     u64 off, delay, waited;
@@ -144,6 +145,8 @@ ALWAYS_INLINE void switch_in(void *ctx, struct task_struct *task, u64 now) {
     if (!interval.preempted && !interval.woken)
         lose(LOSS_NO_WAKEUP);
     interval.runnable = waited;
+    if (unlikely(now - waited < cpu->own_to || now - waited < t->moved_ns) && (u32)task->tgid != recorder_tgid)
+        count_behind(cpu, t, now - waited, now);
     roll(t, now);
     charge_wait(t, now, waited, interval.preempted);
     t->run_ns = now;

@@ -29,6 +29,8 @@
 #define FIRST_WAITS 64
 /* Switches kept per CPU, to name the threads that ran instead of a waiting thread. */
 #define RUN_RING 256
+/* Of them, times kept per CPU in which it was the recorder's. A longer wait counts only the last ones. */
+#define OWN_RING 16
 /* Threads named in `ran_instead`, most recent first; the time of the others is not divided. */
 #define MAX_RAN 8
 /* Interrupts nest at most task, softirq, hardirq, NMI. A power of two: indices are masked. */

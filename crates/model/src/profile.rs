@@ -62,6 +62,8 @@ pub struct Overhead {
     pub process_cpu_ns: u64,
     pub probe_ns: u64,
     pub probe_runs: u64,
+    /// That recorded threads waited for a CPU on which a thread of wallprof ran.
+    pub behind_ns: u64,
     /// The most that unwind tables took in kernel memory, bytes.
     pub table_bytes: u64,
 }

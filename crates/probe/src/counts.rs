@@ -15,6 +15,8 @@ pub struct KernelCounts {
     /// Runs of the probes, and their time. One run in `TIMED_EVERY` (bpf/include/limits.h) is timed.
     pub probe_runs: u64,
     pub probe_ns: u64,
+    /// That recorded threads waited for a CPU on which a thread of this process ran.
+    pub behind_ns: u64,
 }
 
 /// A CPU's run queue, summed over the readings that the sampling clock has taken since the start.
@@ -58,17 +60,22 @@ pub(crate) fn counts(skeleton: &WallprofSkel<'_>) -> Result<KernelCounts, ProbeE
     for lost in by_cpu::<loss_counts>(&skeleton.maps.losses, "losses")? {
         counts.losses.iter_mut().zip(lost.by_reason).for_each(|(sum, lost)| *sum += lost);
     }
-    for (runs, ns) in runs_by_cpu(skeleton)? {
-        counts.probe_runs += runs;
-        counts.probe_ns += ns;
+    for state in cpu_states(skeleton)? {
+        counts.probe_runs += state.runs;
+        counts.probe_ns += state.timed_ns;
+        counts.behind_ns += state.behind_ns;
     }
     Ok(counts)
 }
 
 /// Runs of the probes on each CPU so far, and their ns, in the order of the CPUs' numbers.
 pub(crate) fn runs_by_cpu(skeleton: &WallprofSkel<'_>) -> Result<Vec<(u64, u64)>, ProbeError> {
-    let states = by_cpu::<cpu_state>(&skeleton.maps.cpus, "own cost")?;
+    let states = cpu_states(skeleton)?;
     Ok(states.iter().map(|state| (state.runs, state.timed_ns)).collect())
+}
+
+fn cpu_states(skeleton: &WallprofSkel<'_>) -> Result<Vec<cpu_state>, ProbeError> {
+    by_cpu(&skeleton.maps.cpus, "own cost")
 }
 
 /// The run queues, in the order of the CPUs' numbers.

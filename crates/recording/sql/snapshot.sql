@@ -49,9 +49,9 @@ INSERT INTO main.loss (flush_second, reason, count)
     FROM flight.loss WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last
     FROM cut) GROUP BY reason;
 DELETE FROM main.overhead;
-INSERT INTO main.overhead (flush_second, process_cpu_ns, probe_ns, probe_runs, table_bytes)
+INSERT INTO main.overhead (flush_second, process_cpu_ns, probe_ns, probe_runs, behind_ns, table_bytes)
     SELECT 0, coalesce(sum(process_cpu_ns), 0), coalesce(sum(probe_ns), 0), coalesce(sum(probe_runs), 0),
-        coalesce(max(table_bytes), 0)
+        coalesce(sum(behind_ns), 0), coalesce(max(table_bytes), 0)
     FROM flight.overhead WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
 
 -- By time: all that overlaps the seconds. Open stalls go on.

@@ -201,7 +201,8 @@ CREATE TABLE loss (
 CREATE TABLE overhead (
     flush_second INTEGER PRIMARY KEY,
     process_cpu_ns INTEGER NOT NULL, probe_ns INTEGER NOT NULL, probe_runs INTEGER NOT NULL,
-    table_bytes INTEGER NOT NULL
+    table_bytes INTEGER NOT NULL,
+    behind_ns INTEGER NOT NULL
 );
 
 -- Each thread's calls as a prefix tree from the outermost frame inwards. The last element of a call path is

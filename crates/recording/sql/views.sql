@@ -24,6 +24,7 @@ CREATE VIEW meta AS
     UNION ALL SELECT 'process_cpu_ns', sum(process_cpu_ns) FROM overhead
     UNION ALL SELECT 'probe_ns', sum(probe_ns) FROM overhead
     UNION ALL SELECT 'probe_runs', sum(probe_runs) FROM overhead
+    UNION ALL SELECT 'behind_ns', sum(behind_ns) FROM overhead
     UNION ALL SELECT 'table_bytes', max(table_bytes) FROM overhead;
 
 CREATE VIEW labels AS SELECT key, value FROM label;

@@ -38,7 +38,8 @@ pub(crate) fn read(reader: &Reader) -> SqlResult<RecordingInfo> {
         .collect();
     info.overhead = reader.connection().query_row(
         "SELECT coalesce(sum(process_cpu_ns), 0) AS process_cpu_ns, coalesce(sum(probe_ns), 0) AS probe_ns,
-             coalesce(sum(probe_runs), 0) AS probe_runs, coalesce(max(table_bytes), 0) AS table_bytes
+             coalesce(sum(probe_runs), 0) AS probe_runs,
+             coalesce(sum(behind_ns), 0) AS behind_ns, coalesce(max(table_bytes), 0) AS table_bytes
              FROM overhead",
         [],
         |row| {
@@ -46,6 +47,7 @@ pub(crate) fn read(reader: &Reader) -> SqlResult<RecordingInfo> {
                 process_cpu_ns: unsigned(row, "process_cpu_ns")?,
                 probe_ns: unsigned(row, "probe_ns")?,
                 probe_runs: unsigned(row, "probe_runs")?,
+                behind_ns: unsigned(row, "behind_ns")?,
                 table_bytes: unsigned(row, "table_bytes")?,
             })
         },

@@ -158,8 +158,8 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
         ],
     )?;
     to.execute(
-        "INSERT INTO overhead (flush_second, process_cpu_ns, probe_ns, probe_runs, table_bytes)
-         VALUES (0, 0, 0, 0, 0)",
+        "INSERT INTO overhead (flush_second, process_cpu_ns, probe_ns, probe_runs, behind_ns, table_bytes)
+         VALUES (0, 0, 0, 0, 0, 0)",
         [],
     )?;
     for (key, value) in start.labels.iter().take(MAX_LABELS) {

@@ -180,6 +180,7 @@ pub(crate) struct Overhead {
     pub process_cpu_ns: u64,
     pub probe_ns: u64,
     pub probe_runs: u64,
+    pub behind_ns: u64,
     pub table_bytes: u64,
 }
 
@@ -234,6 +235,7 @@ impl Pending {
         sum.process_cpu_ns = sum.process_cpu_ns.saturating_add(more.process_cpu_ns);
         sum.probe_ns = sum.probe_ns.saturating_add(more.probe_ns);
         sum.probe_runs = sum.probe_runs.saturating_add(more.probe_runs);
+        sum.behind_ns = sum.behind_ns.saturating_add(more.behind_ns);
         sum.table_bytes = sum.table_bytes.max(more.table_bytes);
     }
 

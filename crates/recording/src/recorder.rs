@@ -152,8 +152,9 @@ impl Recorder {
                 }
             }
             Event::Loss { reason, count } => self.pending.lose(clipped(&reason), count),
-            Event::Overhead { process_cpu_ns, probe_ns, probe_runs, table_bytes } => {
-                self.pending.add_overhead(Overhead { process_cpu_ns, probe_ns, probe_runs, table_bytes });
+            Event::Overhead { process_cpu_ns, probe_ns, probe_runs, behind_ns, table_bytes } => {
+                let cost = Overhead { process_cpu_ns, probe_ns, probe_runs, behind_ns, table_bytes };
+                self.pending.add_overhead(cost);
             }
         }
         Ok(())

@@ -469,15 +469,16 @@ fn write_losses(to: &Connection, pending: &Pending, flush_second: u32) -> Result
         loss.execute(params![flush_second, reason, sum(*count)])?;
     }
     let overhead = &pending.overhead;
-    let [cpu, probe, runs, tables] =
-        [overhead.process_cpu_ns, overhead.probe_ns, overhead.probe_runs, overhead.table_bytes].map(sum);
+    let [cpu, probe, runs] = [overhead.process_cpu_ns, overhead.probe_ns, overhead.probe_runs].map(sum);
+    let [behind, tables] = [overhead.behind_ns, overhead.table_bytes].map(sum);
     to.prepare_cached(
-        "INSERT INTO overhead (flush_second, process_cpu_ns, probe_ns, probe_runs, table_bytes) \
-         VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET \
+        "INSERT INTO overhead (flush_second, process_cpu_ns, probe_ns, probe_runs, behind_ns, table_bytes) \
+         VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET \
          process_cpu_ns = process_cpu_ns + excluded.process_cpu_ns, probe_ns = probe_ns + excluded.probe_ns, \
-         probe_runs = probe_runs + excluded.probe_runs, table_bytes = max(table_bytes, excluded.table_bytes)",
+         probe_runs = probe_runs + excluded.probe_runs, behind_ns = behind_ns + excluded.behind_ns, \
+         table_bytes = max(table_bytes, excluded.table_bytes)",
     )?
-    .execute(params![flush_second, cpu, probe, runs, tables])
+    .execute(params![flush_second, cpu, probe, runs, behind, tables])
     .map(drop)
 }
 

@@ -74,8 +74,8 @@ fn facts_about_the_recording() {
         Event::EventName { index: 0, name: "cycles".into() },
         Event::Loss { reason: "ring_full".into(), count: 2 },
         Event::Loss { reason: "ring_full".into(), count: 3 },
-        Event::Overhead { process_cpu_ns: 10, probe_ns: 20, probe_runs: 1, table_bytes: 9 },
-        Event::Overhead { process_cpu_ns: 1, probe_ns: 2, probe_runs: 3, table_bytes: 8 },
+        Event::Overhead { process_cpu_ns: 10, probe_ns: 20, probe_runs: 1, behind_ns: 5, table_bytes: 9 },
+        Event::Overhead { process_cpu_ns: 1, probe_ns: 2, probe_runs: 3, behind_ns: 6, table_bytes: 8 },
     ]);
     let info = recording.info().unwrap();
     assert_eq!((info.start, info.end), (START, at(2_000_000_000)));
@@ -91,7 +91,10 @@ fn facts_about_the_recording() {
     assert_eq!(info.min_stall_ns, 100_000);
     assert_eq!(info.events, ["cycles", "", "cache-misses"]);
     assert_eq!(info.losses, BTreeMap::from([("ring_full".into(), 5)]));
-    assert_eq!(info.overhead, Overhead { process_cpu_ns: 11, probe_ns: 22, probe_runs: 4, table_bytes: 9 });
+    assert_eq!(
+        info.overhead,
+        Overhead { process_cpu_ns: 11, probe_ns: 22, probe_runs: 4, behind_ns: 11, table_bytes: 9 }
+    );
     assert_eq!(summary.losses, info.losses);
     assert_eq!((summary.duration_ns, summary.threads, summary.one_file), (2_000_000_000, 1, true));
 }

@@ -12,7 +12,7 @@ use crate::openmetrics::{self, Bucket, Kind, Text};
 use crate::series::{Family, Labels};
 
 /// The names of all metrics, as Prometheus queries them (histograms without their suffixes).
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     "wallprof_stalls_total",
     "wallprof_stall_seconds_total",
     "wallprof_offcpu_seconds",
@@ -25,6 +25,7 @@ pub const NAMES: [&str; 16] = [
     "wallprof_series_limit_hits_total",
     "wallprof_self_cpu_seconds_total",
     "wallprof_probe_seconds_total",
+    "wallprof_self_delay_seconds_total",
     "wallprof_armed",
     "wallprof_sample_rate_hertz",
     "wallprof_stack_threshold_seconds",
@@ -165,6 +166,9 @@ fn write_own(metrics: &Metrics, text: &mut Text) {
         "Time in the BPF programs, estimated from one run in 61",
     );
     text.value("wallprof_probe_seconds_total", &[], seconds(metrics.cost.probe_ns));
+    let help = "Time that threads waited for a CPU on which the watcher ran";
+    text.family("wallprof_self_delay_seconds", Kind::Counter, help);
+    text.value("wallprof_self_delay_seconds_total", &[], seconds(metrics.cost.behind_ns));
     text.family("wallprof_armed", Kind::Gauge, "1 while measuring, 0 while disarmed");
     text.count("wallprof_armed", &[], u64::from(metrics.armed));
     text.family("wallprof_sample_rate_hertz", Kind::Gauge, "Stack samples a second on each CPU");

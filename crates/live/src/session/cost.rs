@@ -26,6 +26,7 @@ impl<K: KernelSide> Session<K> {
             process_cpu_ns: cpu_ns - self.cpu_ns,
             probe_ns: counts.probe_ns.saturating_sub(self.counts.probe_ns),
             probe_runs: counts.probe_runs.saturating_sub(self.counts.probe_runs),
+            behind_ns: counts.behind_ns.saturating_sub(self.counts.behind_ns),
             table_bytes: self.follower.counts().bytes.load(Ordering::Relaxed),
         });
         (self.counts, self.cpu_ns) = (counts, cpu_ns);

@@ -106,6 +106,8 @@ pub enum Event {
         process_cpu_ns: u64,
         probe_ns: u64,
         probe_runs: u64,
+        /// That recorded threads waited for a CPU on which a thread of wallprof ran.
+        behind_ns: u64,
         /// Kernel memory of unwind tables now, bytes.
         table_bytes: u64,
     },

@@ -57,6 +57,7 @@ impl<'a> ReportJson<'a> {
                 process_cpu_ns: info.overhead.process_cpu_ns,
                 probe_ns: info.overhead.probe_ns,
                 probe_runs: info.overhead.probe_runs,
+                behind_ns: info.overhead.behind_ns,
                 table_bytes: info.overhead.table_bytes,
             },
             interrupts: report.interrupts.iter().map(InterruptJson::of).collect(),
@@ -359,6 +360,7 @@ struct OverheadJson {
     process_cpu_ns: u64,
     probe_ns: u64,
     probe_runs: u64,
+    behind_ns: u64,
     table_bytes: u64,
 }
 

@@ -37,7 +37,7 @@ pub(super) fn write(
     if let Some(words) = folded_words(report, style) {
         fact(out, "folded", words)?;
     }
-    fact(out, "own cost", cost_words(report, style))
+    fact(out, "own cost", cost_words(report, &selection.accounts, style))
 }
 
 /// Time of a thread that its ledger cannot explain: unaccounted, or counted twice.
@@ -142,7 +142,7 @@ fn folded_words(report: &Report<'_>, style: &Style) -> Option<Vec<Word>> {
     (number > 0).then(|| sentence(&text, Ink::Plain))
 }
 
-fn cost_words(report: &Report<'_>, style: &Style) -> Vec<Word> {
+fn cost_words(report: &Report<'_>, accounts: &[Account], style: &Style) -> Vec<Word> {
     let overhead = &report.info.overhead;
     let process = time(overhead.process_cpu_ns, style);
     let share = percent(overhead.process_cpu_ns, report.duration_ns());
@@ -153,6 +153,14 @@ fn cost_words(report: &Report<'_>, style: &Style) -> Vec<Word> {
             time(overhead.probe_ns, style),
             counted(overhead.probe_runs, "run", "runs"),
             time(overhead.probe_ns / overhead.probe_runs, style)
+        ));
+    }
+    if overhead.behind_ns > 0 {
+        let waited: u64 = accounts.iter().map(|account| account.run_queue_ns).sum();
+        text.push_str(&format!(
+            "; threads waited {} for a CPU that wallprof had, {} of their waiting for one",
+            time(overhead.behind_ns, style),
+            percent(overhead.behind_ns, waited)
         ));
     }
     if overhead.table_bytes > 0 {

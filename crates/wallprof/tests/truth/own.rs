@@ -33,3 +33,40 @@ fn recorder_is_recorded_by_another_recorder() {
     // The observation does not change the results of the observed one.
     assert_adds_up(&recorded);
 }
+
+/// The thread of a process with this name.
+fn tid_of(pid: &str, name: &str) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
+    let found = tasks.flatten().find(|task| {
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+    });
+    found.unwrap_or_else(|| panic!("no thread {name}")).file_name().into_string().expect("a number")
+}
+
+/// The running time of all threads of a process so far, by proc_pid_schedstat(5).
+fn on_cpu_ns(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
+    let texts =
+        tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok());
+    texts.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+/// The hog never gives up its CPU, which is the only one of the recorder: it waits for all of the recorder's
+/// CPU time.
+#[test]
+fn waiting_behind_the_recorder_is_counted() {
+    let Some(_guard) = machine::reserve("waiting_behind_the_recorder_is_counted") else { return };
+    let mut scenario = Scenario::ready("runqueue", &["-d", "4"]);
+    let hog = tid_of(&scenario.pid(), "hog");
+    let recorder = Recorder::armed_through(&["taskset", "-c", "0"], &["-t", &hog], &[]);
+    let before = on_cpu_ns(recorder.pid());
+    scenario.run();
+    let own = on_cpu_ns(recorder.pid()) - before;
+    let report = recorder.stop().read("report", &["--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let behind = report["overhead"]["behind_ns"].as_u64().expect("nanoseconds");
+    let waited = report["threads"][0]["run_queue_ns"].as_u64().expect("nanoseconds");
+    // It was armed a little before `before`, and threads that have ended are not in `own`.
+    assert!(own > 1_000_000 && behind > own * 9 / 10 && behind < own * 2, "{behind} of {own} ns");
+    assert!(behind <= waited, "{behind} of {waited} ns");
+}

@@ -36,6 +36,8 @@ pub(crate) struct SelfCost {
     pub process_cpu_ns: u64,
     /// Of the BPF programs, estimated: one run in 61 is timed.
     pub probe_ns: u64,
+    /// That threads waited for a CPU on which a thread of wallprof ran.
+    pub behind_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -155,9 +157,10 @@ impl Metrics {
             Event::Stall(stall) => self.stall(stall),
             Event::Intrusion(delta) if !delta.allowed => self.intrusion(delta),
             Event::Loss { reason, count } => self.count_loss(reason, *count),
-            Event::Overhead { process_cpu_ns, probe_ns, .. } => {
+            Event::Overhead { process_cpu_ns, probe_ns, behind_ns, .. } => {
                 self.cost.process_cpu_ns += process_cpu_ns;
                 self.cost.probe_ns += probe_ns;
+                self.cost.behind_ns += behind_ns;
             }
             _ => {}
         }
