@@ -6,21 +6,29 @@ use std::path::Path;
 use wallprof_analysis::calls::functions;
 use wallprof_analysis::counters::{marks_around, moved, time_around};
 use wallprof_analysis::diff::{self, Floor};
-use wallprof_analysis::receive::{self, backlog};
-use wallprof_analysis::rules::{self, findings, reads_counter};
+use wallprof_analysis::receive::backlog;
+use wallprof_analysis::rules::{self, findings, reads_counter, reads_process_counter};
 use wallprof_analysis::waits::{Rules, Waits};
 use wallprof_analysis::weights::{CallNames, Gather, Side, View, Weights, threads_within, weights_of_calls};
-use wallprof_analysis::{StallDigest, Zone};
+use wallprof_analysis::{Holders, StallDigest, Zone, holder_of};
 use wallprof_recording::{Additions, Naming, Recording, Result, StallFilter, write_findings};
 use wallprof_views::{
-    Diff, DiffRows, DiffSide, EXPORT_FORMATS, Export, Flame, Report, StallsText, Style, Surroundings,
+    Diff, DiffRows, DiffSide, EXPORT_FORMATS, Export, Flame, Report, Rows, StallsText, Style, Surroundings,
     diff_json, diff_svg, diff_text, flame_svg, folded, functions_text, report_json_with_functions,
     report_text, stall_json,
 };
 
 /// Runs the functions behind every command that reads a recording. Commands that add to it run last.
 pub fn read_all(path: &Path) -> Result<()> {
-    let results = [report(path), stalls(path), pictures(path), calls(path), compared(path), additions(path)];
+    let results = [
+        report(path),
+        stalls(path),
+        timeline(path),
+        pictures(path),
+        calls(path),
+        compared(path),
+        additions(path),
+    ];
     results.into_iter().collect()
 }
 
@@ -61,7 +69,7 @@ fn report(path: &Path) -> Result<()> {
         cross_calls: &recording.cross_calls()?,
         throttled: &recording.throttled()?,
         counters: &counters.whole(reads_counter)?,
-        receive: &counters.whole_of_processes(receive::reads_counter)?,
+        process_counters: &counters.whole_of_processes(reads_process_counter)?,
     }));
     let report = Report {
         info: &info,
@@ -82,6 +90,7 @@ fn stalls(path: &Path) -> Result<()> {
     let recording = open(path)?;
     let (info, style) = (recording.info()?, Style::plain());
     let (mut counters, marks) = (recording.counters()?, recording.marks()?);
+    let holders = holders(&recording)?;
     let mut text = StallsText::new(&info, &style);
     for stall in recording.stalls(&all_stalls())? {
         let stall = stall?;
@@ -91,11 +100,48 @@ fn stalls(path: &Path) -> Result<()> {
             backlog: backlog(tracks.iter().copied(), time.clone()),
             counters: Some(moved(tracks, time.clone())),
             marks: marks_around(&marks, time).cloned().collect(),
+            holder: holders.during(&stall),
         };
         text.write(&mut sink(), &stall, &beside).expect("nowhere takes all");
         stall_json(&mut sink(), &stall, &beside, &info.clock).expect("nowhere takes all");
     }
     text.finish(&mut sink()).expect("nowhere takes all");
+    Ok(())
+}
+
+/// What the threads did that held locks for which others waited.
+fn holders(recording: &Recording) -> Result<Holders> {
+    let stalls = || recording.stalls(&all_stalls())?.collect::<Result<Vec<_>>>();
+    let mut holders = Holders::new(stalls()?.iter().filter_map(holder_of).collect());
+    stalls()?.iter().for_each(|stall| holders.add(stall));
+    Ok(holders.sorted())
+}
+
+fn timeline(path: &Path) -> Result<()> {
+    let recording = open(path)?;
+    let (info, threads) = (recording.info()?, recording.threads()?);
+    let starts = EXPORT_FORMATS.iter().filter_map(|format| match format.rows {
+        Rows::Timeline(start) => Some(start),
+        Rows::Stacks(_) => None,
+    });
+    for start in starts {
+        let mut out = sink();
+        let mut timeline = start(&mut out, &info, &threads).expect("nowhere takes all");
+        for stall in recording.stalls(&all_stalls())? {
+            timeline.stall(&stall?).expect("nowhere takes all");
+        }
+        for row in recording.ledger(..)? {
+            timeline.second(&row?).expect("nowhere takes all");
+        }
+        let counters = recording.counters()?;
+        for track in counters.whole(|_| true)?.iter().chain(&counters.whole_of_processes(|_| true)?) {
+            timeline.counter(track).expect("nowhere takes all");
+        }
+        for mark in recording.marks()? {
+            timeline.mark(&mark).expect("nowhere takes all");
+        }
+        timeline.finish().expect("nowhere takes all");
+    }
     Ok(())
 }
 
@@ -127,7 +173,9 @@ fn draw(recording: &Recording, weights: &Weights) -> Result<()> {
     let _ = flame_svg(&mut sink(), &flame);
     let export = Export { weights, info: &info, title: "x", range: info.start..info.end };
     for format in EXPORT_FORMATS {
-        (format.write)(&mut sink(), &export).expect("nowhere takes all");
+        if let Rows::Stacks(write) = format.rows {
+            write(&mut sink(), &export).expect("nowhere takes all");
+        }
     }
     folded(&mut sink(), &weights.clone().anonymized()).expect("nowhere takes all");
     Ok(())
