@@ -22,6 +22,7 @@ mod labels;
 mod meanings;
 mod open;
 mod output;
+mod page;
 mod record;
 mod report;
 mod rights;
