@@ -15,7 +15,8 @@ import { Table, sortedStalls, textFilter } from "./table.js";
 import { FlameGraph } from "./flame.js";
 
 const CLASSES = ["running", "late", "peer", "voluntary"];
-const FINDINGS_AT_FIRST = 3;
+/** Fewer on a low screen: the threads must be seen, too. */
+const FINDINGS_AT_FIRST = window.innerHeight < 800 ? 2 : 3;
 /** The fragment follows that long after the last change: browsers limit how often it may change. */
 const FRAGMENT_DELAY_MS = 250;
 
@@ -138,8 +139,9 @@ class App {
     });
   }
 
+  /** The selected time. A zoom shows a part of it, and selects nothing: the table stays as it is. */
   get range() {
-    return this.view.range ?? this.view.zoom ?? [0, this.model.duration];
+    return this.view.range ?? [0, this.model.duration];
   }
 
   update() {
@@ -161,7 +163,7 @@ class App {
     this.#timeline(shownStates, late);
     this.#detail();
     this.charts?.update(view, Math.max(500, byId("timeline").firstElementChild.clientWidth));
-    this.maps.draw(view, rows.filter((stall) => !model.stalls.isVoluntary(stall)), this.range);
+    this.maps.draw(this.range, rows.filter((stall) => !model.stalls.isVoluntary(stall)));
     this.table.update(view, rows);
     const own = model.weights.ofSelection(from, to, pick, model);
     this.flame.update(view, own);
@@ -261,15 +263,17 @@ class App {
     const { stalls } = this.model;
     const known = finding.stalls.map((id) => stalls.find(id)).filter((stall) => stall >= 0);
     known.sort((a, b) => stalls.late[b] - stalls.late[a]);
-    const links = known.slice(0, 3).map((stall, rank) =>
-      el("button", { class: "link", "data-stall": stalls.id[stall], onclick: () => this.#openStall(stall) },
-        `${rank === 0 ? "longest: " : ""}${timeText(stalls.late[stall])} at ${this.model.clock.text(stalls.start[stall], 3)}`));
+    // One event that hit many threads is one link.
+    const nameOf = (stall) => `${timeText(stalls.late[stall])} at ${this.model.clock.text(stalls.start[stall], 3)}`;
+    const byName = new Map(known.slice(0, 50).reverse().map((stall) => [nameOf(stall), stall]));
+    const links = [...byName].reverse().slice(0, 3).map(([name, stall], rank) =>
+      el("button", { class: "link", "data-stall": stalls.id[stall], onclick: () => this.#openStall(stall) }, rank === 0 ? `longest: ${name}` : name));
     const isOpen = this.view.finding === at;
     return el("div", { class: "finding" },
       el("span", { class: "rank" }, String(at + 1)),
       el("div", { class: "body" },
         el("div", { class: "title" }, finding.title),
-        el("div", { class: "more" }, finding.advice),
+        el("div", { class: "more", title: finding.advice }, finding.advice),
         el("div", { class: "links" },
           known.length > 0 && el("button", { class: "link", "data-finding": at, "aria-pressed": String(isOpen), onclick: () => this.#openFinding(at) },
             `show ${known.length === 1 ? "its stall" : `its ${countText(known.length)} stalls`}`),
@@ -341,7 +345,7 @@ class App {
       this.changed();
     };
     const folded = view.threads || view.idle ? 0 : model.threads.count - model.busy.length;
-    const time = view.range || view.zoom ? `${model.clock.text(from)} to ${model.clock.text(to)}, ${timeText(to - from)}` : `the whole recording, ${timeText(model.duration)}`;
+    const time = view.range ? `${model.clock.text(from)} to ${model.clock.text(to)}, ${timeText(to - from)}` : `the whole recording, ${timeText(model.duration)}`;
     const threads = model.selectedText + (folded > 0 ? ` (without ${countText(folded)} idle)` : "");
     const isLimited = view.range || view.zoom || view.threads || view.states || view.finding !== null || view.text;
     return el("span", { class: "note selection" },

@@ -25,8 +25,8 @@ export class Maps {
     this.latency.addEventListener("pointerleave", () => this.tip.hide());
   }
 
-  draw(view, picked) {
-    this.range = view.range ?? view.zoom ?? [0, this.model.duration];
+  draw(range, picked) {
+    this.range = range;
     this.wide = Math.max(120, this.latency.parentElement.clientWidth);
     this.#drawLatency(picked);
     this.#drawOffset(picked);

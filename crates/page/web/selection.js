@@ -48,7 +48,7 @@ export function viewOfFragment(fragment, limits) {
   for (const part of fragment.replace(/^#/, "").split("&")) {
     const cut = part.indexOf("=");
     const [key, value] = cut < 0 ? [part, ""] : [part.slice(0, cut), part.slice(cut + 1)];
-    FRAGMENT_READERS[key]?.(view, value, limits);
+    if (Object.hasOwn(FRAGMENT_READERS, key)) FRAGMENT_READERS[key](view, value, limits);
   }
   return view;
 }
