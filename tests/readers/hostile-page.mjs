@@ -34,10 +34,19 @@ await inBrowser(async (page) => {
     tip: document.querySelector(".tip").innerText,
   }));
   check(found.scripts === 2, `${found.scripts} scripts: the data and the page's own`);
-  check(found.elements === 0 && found.handlers.length === 0, `${found.elements} elements, handlers ${found.handlers}`);
+  check(
+    found.elements === 0 && found.handlers.length === 0,
+    `${found.elements} elements, handlers ${found.handlers}`,
+  );
   check(found.violations.length === 0, `violations of the policy: ${found.violations}`);
   check(found.ran === undefined, "no script of a name ran");
   check(found.text.includes(name), `the thread's name is shown as it is: ${found.text.slice(0, 400)}`);
-  check(found.tip.includes(mark) && found.tip.length > 900, `the mark is shown as it is: ${found.tip.slice(0, 200)}`);
-  check(found.tip.includes("\\u{202e}") && found.tip.includes("\\x1b"), `controls are written out: ${found.tip.slice(0, 200)}`);
+  check(
+    found.tip.includes(mark) && found.tip.length > 900,
+    `the mark is shown as it is: ${found.tip.slice(0, 200)}`,
+  );
+  check(
+    found.tip.includes("\\u{202e}") && found.tip.includes("\\x1b"),
+    `controls are written out: ${found.tip.slice(0, 200)}`,
+  );
 });

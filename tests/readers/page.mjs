@@ -15,12 +15,18 @@ const URL = pathToFileURL(html).href;
 const parsed = (text) => JSON.parse(text.replace(/("(?:start|end)_ns":)(\d+)/g, '$1"$2"'));
 const report = parsed(readFileSync(reportFile, "utf8"));
 const started = BigInt(report.recording.start_ns);
-const stalls = readFileSync(stallsFile, "utf8").trim().split("\n").map(parsed).map((stall) => ({
-  ...stall,
-  from: Number(BigInt(stall.start_ns) - started),
-  to: Number(BigInt(stall.end_ns) - started),
-  functions: [...(stall.user_stack ?? []), ...(stall.kernel_stack ?? [])].map((frame) => frame.symbol ?? ""),
-}));
+const stalls = readFileSync(stallsFile, "utf8")
+  .trim()
+  .split("\n")
+  .map(parsed)
+  .map((stall) => ({
+    ...stall,
+    from: Number(BigInt(stall.start_ns) - started),
+    to: Number(BigInt(stall.end_ns) - started),
+    functions: [...(stall.user_stack ?? []), ...(stall.kernel_stack ?? [])].map(
+      (frame) => frame.symbol ?? "",
+    ),
+  }));
 const late = stalls.filter((stall) => !stall.voluntary);
 
 /** Nanoseconds by the last frame of folded stacks: `blocked:lock`, `[unaccounted]`. */
@@ -39,7 +45,8 @@ function sumsOfReport() {
   const add = (name, ns) => sums.set(name, (sums.get(name) ?? 0) + ns);
   for (const { states, unaccounted_ns: unaccounted } of report.threads) {
     for (const [name, ns] of Object.entries(states)) {
-      if (name === "blocked") for (const [reason, blocked] of Object.entries(ns)) add(`blocked:${reason}`, blocked);
+      if (name === "blocked")
+        for (const [reason, blocked] of Object.entries(ns)) add(`blocked:${reason}`, blocked);
       else add(name.replace("fault_", "fault:"), ns ?? 0);
     }
     add("unaccounted", unaccounted);
@@ -55,12 +62,18 @@ async function settled(page) {
 }
 
 const ledger = (page) =>
-  page.evaluate(() => [...document.querySelectorAll("#selected .chip")].map((chip) => [chip.dataset.state, Number(chip.dataset.ledgerNs)]));
+  page.evaluate(() =>
+    [...document.querySelectorAll("#selected .chip")].map((chip) => [
+      chip.dataset.state,
+      Number(chip.dataset.ledgerNs),
+    ]),
+  );
 
-const table = (page) => page.evaluate(() => {
-  const { count, lateNs } = document.getElementById("stall-count").dataset;
-  return { count: Number(count), late: Number(lateNs) };
-});
+const table = (page) =>
+  page.evaluate(() => {
+    const { count, lateNs } = document.getElementById("stall-count").dataset;
+    return { count: Number(count), late: Number(lateNs) };
+  });
 
 /** A view of its own, as a link opens it. */
 async function open(page, fragment) {
@@ -86,7 +99,10 @@ async function hasTheReport(page) {
   check(count === late.length, `${count} stalls on the page, ${late.length} in JSON`);
   check(Math.abs(lateNs - sum) <= late.length, `${lateNs} ns late on the page, ${sum} ns in JSON`);
   const titles = await page.locator(".finding .title").allTextContents();
-  check(report.findings.slice(0, 2).every((finding, at) => titles[at] === finding.title), `findings: ${titles}`);
+  check(
+    report.findings.slice(0, 2).every((finding, at) => titles[at] === finding.title),
+    `findings: ${titles}`,
+  );
 }
 
 async function hasASecond(page) {
@@ -115,10 +131,15 @@ async function drag(page, from, to) {
 async function followsADrag(page) {
   await open(page, "idle");
   await drag(page, 0.4, 0.5);
-  const found = await page.waitForFunction(() => /t=(\d+)-(\d+)/.exec(location.hash)).then((handle) => handle.jsonValue());
+  const found = await page
+    .waitForFunction(() => /t=(\d+)-(\d+)/.exec(location.hash))
+    .then((handle) => handle.jsonValue());
   const [from, to] = [Number(found[1]), Number(found[2])];
   const duration = report.recording.duration_ns;
-  check(Math.abs(from / duration - 0.4) < 0.02 && Math.abs(to / duration - 0.5) < 0.02, `a drag selects its time: ${found[0]}`);
+  check(
+    Math.abs(from / duration - 0.4) < 0.02 && Math.abs(to / duration - 0.5) < 0.02,
+    `a drag selects its time: ${found[0]}`,
+  );
   // The fragment has whole nanoseconds, the page fractions: a stall at the edge may be on either side.
   const during = late.filter((stall) => stall.from < to && stall.to > from).length;
   const { count } = await table(page);
@@ -128,7 +149,10 @@ async function followsADrag(page) {
     const [start, end] = [Number(BigInt(thread.start_ns) - started), Number(BigInt(thread.end_ns) - started)];
     return all + Math.max(0, Math.min(end, to) - Math.max(start, from));
   }, 0);
-  check(Math.abs(sum / lived - 1) < 0.02, `the states of a part of a second add up to it: ${sum} and ${lived} ns`);
+  check(
+    Math.abs(sum / lived - 1) < 0.02,
+    `the states of a part of a second add up to it: ${sum} and ${lived} ns`,
+  );
   const total = Number(await page.locator("#flame-note").getAttribute("data-total-ns"));
   check(Math.abs(total / sum - 1) < 0.001, `the flame graph is of the same time: ${total} and ${sum} ns`);
   await page.keyboard.press("z");
@@ -160,12 +184,18 @@ async function searches(page) {
   const found = Number(await page.locator("#flame-note").getAttribute("data-found-ns"));
   const expected = [...sumsOf(foldedFile, (line) => line.includes(LOCK)).values()].reduce((a, b) => a + b, 0);
   // Boxes below a pixel's width are not drawn, and not found.
-  check(Math.abs(found / expected - 1) < 0.02, `a search finds ${found} ns, folded stacks have ${expected} ns`);
+  check(
+    Math.abs(found / expected - 1) < 0.02,
+    `a search finds ${found} ns, folded stacks have ${expected} ns`,
+  );
   await page.keyboard.press("Escape");
   await page.locator("#reverse").click();
   await settled(page);
   const total = Number(await page.locator("#flame-note").getAttribute("data-total-ns"));
-  check(Math.abs(total / [...sumsOf(foldedFile).values()].reduce((a, b) => a + b, 0) - 1) < 1e-6, `reversed, the sum is the same: ${total}`);
+  check(
+    Math.abs(total / [...sumsOf(foldedFile).values()].reduce((a, b) => a + b, 0) - 1) < 1e-6,
+    `reversed, the sum is the same: ${total}`,
+  );
 }
 
 async function followsAFinding(page) {
@@ -175,14 +205,23 @@ async function followsAFinding(page) {
   await page.locator(`[data-finding="${at}"]`).click();
   await page.waitForFunction((rank) => location.hash.includes(`f=${rank}`), at);
   const { count } = await table(page);
-  check(count === report.findings[at].stalls.length, `${count} stalls of the finding, ${report.findings[at].stalls.length} in JSON`);
+  check(
+    count === report.findings[at].stalls.length,
+    `${count} stalls of the finding, ${report.findings[at].stalls.length} in JSON`,
+  );
   await page.locator(".row").first().click();
   await page.waitForFunction(() => /id=\d+/.test(location.hash));
   const shown = await page.locator("#detail").innerText();
-  check(shown.includes(LOCK) && shown.includes("woken by"), `the stall has its stack and its waker: ${shown.slice(0, 200)}`);
+  check(
+    shown.includes(LOCK) && shown.includes("woken by"),
+    `the stall has its stack and its waker: ${shown.slice(0, 200)}`,
+  );
   const link = await page.evaluate(() => location.hash.slice(1));
   await open(page, link);
-  check((await page.locator("#detail").innerText()) === shown && (await table(page)).count === count, "the link opens the same view");
+  check(
+    (await page.locator("#detail").innerText()) === shown && (await table(page)).count === count,
+    "the link opens the same view",
+  );
   await page.screenshot({ path: picture });
 }
 
@@ -193,9 +232,13 @@ async function hasKeys(page) {
   await page.keyboard.press("Escape");
   const before = await page.evaluate(() => document.documentElement.dataset.theme);
   await page.keyboard.press("t");
-  check((await page.evaluate(() => document.documentElement.dataset.theme)) !== before, "t changes light and dark");
+  check(
+    (await page.evaluate(() => document.documentElement.dataset.theme)) !== before,
+    "t changes light and dark",
+  );
 }
 
 await inBrowser(async (page) => {
-  for (const step of [hasTheReport, hasASecond, followsADrag, filters, searches, followsAFinding, hasKeys]) await step(page);
+  for (const step of [hasTheReport, hasASecond, followsADrag, filters, searches, followsAFinding, hasKeys])
+    await step(page);
 });

@@ -11,13 +11,16 @@ const CHART_LINES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e6
 /** The counters of the page, with rates in place of sums: `{ name, isRate, unit, times, values }`, times in s. */
 export function countersOf(data, threads) {
   const { head, column } = data;
-  const [times, integers, floats] = ["counter_time", "counter_integer", "counter_float"].map((name) => column(name));
+  const [times, integers, floats] = ["counter_time", "counter_integer", "counter_float"].map((name) =>
+    column(name),
+  );
   return head.counters.map((counter) => {
     const { from, count, integer, value_from: valueFrom } = counter;
     const raw = (integer ? integers : floats).subarray(valueFrom, valueFrom + count);
     const at = times.subarray(from, from + count);
     const isRate = counter.kind === "sum";
-    const owner = counter.thread > 0 ? `${threads.process(counter.thread - 1)} ${threads.pid[counter.thread - 1]}: ` : "";
+    const owner =
+      counter.thread > 0 ? `${threads.process(counter.thread - 1)} ${threads.pid[counter.thread - 1]}: ` : "";
     return {
       name: owner + head.strings[counter.name],
       unit: counter.unit,
@@ -38,7 +41,9 @@ export function ratesOf(times, sums) {
 
 /** How far a counter leaves its usual value: the largest distance to the median, in parts of the largest value. */
 export function unrest(values) {
-  const sorted = Array.from(values).filter((value) => Number.isFinite(value)).sort((a, b) => a - b);
+  const sorted = Array.from(values)
+    .filter((value) => Number.isFinite(value))
+    .sort((a, b) => a - b);
   if (sorted.length < 3) return 0;
   const median = sorted[sorted.length >> 1];
   const most = Math.max(Math.abs(sorted[0]), Math.abs(sorted[sorted.length - 1]));
@@ -52,15 +57,31 @@ export class Charts {
     const ranked = model.counters.map((counter, at) => [unrest(counter.values), -at, counter.name]);
     // Pressure and queues say more about lateness than what a program counts anyway.
     const weight = (name) => (/pressure|run_queue|throttl|major|dropped|reclaim/.test(name) ? 1 : 0);
-    ranked.sort((a, b) => weight(b[2]) * (b[0] > 0 ? 1 : 0) - weight(a[2]) * (a[0] > 0 ? 1 : 0) || b[0] - a[0] || b[1] - a[1]);
-    this.first = new Set(ranked.filter(([part]) => part > 0).slice(0, MOST_AT_FIRST).map(([, , name]) => name));
+    ranked.sort(
+      (a, b) =>
+        weight(b[2]) * (b[0] > 0 ? 1 : 0) - weight(a[2]) * (a[0] > 0 ? 1 : 0) || b[0] - a[0] || b[1] - a[1],
+    );
+    this.first = new Set(
+      ranked
+        .filter(([part]) => part > 0)
+        .slice(0, MOST_AT_FIRST)
+        .map(([, , name]) => name),
+    );
     this.area = el("div", {});
     this.choice = el("div", { class: "choice" });
     const count = model.counters.length;
-    this.element = el("div", {},
-      el("h2", {}, "Counters", el("span", { class: "note" }, `${count} recorded; the ones that moved most are shown`)),
+    this.element = el(
+      "div",
+      {},
+      el(
+        "h2",
+        {},
+        "Counters",
+        el("span", { class: "note" }, `${count} recorded; the ones that moved most are shown`),
+      ),
       this.area,
-      el("details", {}, el("summary", {}, "Choose counters"), this.choice));
+      el("details", {}, el("summary", {}, "Choose counters"), this.choice),
+    );
   }
 
   update(view, width) {
@@ -75,10 +96,14 @@ export class Charts {
     [...shown].forEach((name, at) => {
       const counter = this.model.counters.find((one) => one.name === name);
       if (!counter) return;
-      if (!this.plots.has(name)) this.plots.set(name, { plot: this.#plot(counter, width, CHART_LINES[at % CHART_LINES.length]), drawn: look });
+      if (!this.plots.has(name))
+        this.plots.set(name, {
+          plot: this.#plot(counter, width, CHART_LINES[at % CHART_LINES.length]),
+          drawn: look,
+        });
       const { plot } = this.plots.get(name);
       if (plot.width !== width) plot.setSize({ width, height: CHART_HEIGHT });
-      plot.setScale("x", { min: from, max: to });
+      if (plot.scales.x.min !== from || plot.scales.x.max !== to) plot.setScale("x", { min: from, max: to });
     });
     this.#offer(shown);
   }
@@ -101,7 +126,12 @@ export class Charts {
 
   #plot(counter, width, stroke) {
     const { look } = this.model;
-    const axis = { stroke: look.faint, grid: { stroke: look.line, width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    const axis = {
+      stroke: look.faint,
+      grid: { stroke: look.line, width: 1 },
+      ticks: { show: false },
+      font: "11px system-ui",
+    };
     const text = (value) => (Number.isFinite(value) ? valueText(value, counter.unit, counter.isRate) : "–");
     const options = {
       width,
@@ -115,8 +145,19 @@ export class Charts {
         { ...axis, size: GUTTER, values: (plot, values) => values.map(text), space: 26 },
       ],
       series: [
-        { label: "at", value: (plot, seconds) => (Number.isFinite(seconds) ? this.model.clock.text(seconds * 1e9, 3) : "–") },
-        { label: counter.name, stroke, width: 1.3, value: (plot, value) => text(value), points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }) },
+        {
+          label: "at",
+          value: (plot, seconds) =>
+            Number.isFinite(seconds) ? this.model.clock.text(seconds * 1e9, 3) : "–",
+        },
+        {
+          label: counter.name,
+          stroke,
+          width: 1.3,
+          value: (plot, value) => text(value),
+          points: { show: false },
+          paths: uPlot.paths.stepped({ align: 1 }),
+        },
       ],
       hooks: { setSelect: [(plot) => this.#selected(plot)] },
     };

@@ -26,7 +26,10 @@ const COLOURS = {
 /** Waits with a meaning: between locks and peers, which they are. */
 const MEANT_COLOUR = "#7d4bc3";
 
-const PALE = { light: ["#c9d2dc", "#d6dde5", "#e1e6ec", "#bcc7d3"], dark: ["#46505b", "#3d4650", "#343c45", "#505b67"] };
+const PALE = {
+  light: ["#c9d2dc", "#d6dde5", "#e1e6ec", "#bcc7d3"],
+  dark: ["#46505b", "#3d4650", "#343c45", "#505b67"],
+};
 const VOLUNTARY_ORDER = ["blocked:wait", "blocked:poll", "blocked:sleep", "blocked:child"];
 const UNKNOWN = { light: "#c8c8c8", dark: "#555555" };
 
@@ -57,9 +60,22 @@ export function luminance(colour) {
 
 /** From nothing to most, for heat maps: `part` between 0 and 1. Lightness alone says the amount. */
 export function heat(part, theme) {
-  const stops = theme === "dark"
-    ? [[32, 38, 46], [58, 76, 120], [160, 80, 130], [240, 140, 70], [255, 236, 150]]
-    : [[236, 240, 244], [150, 190, 225], [120, 90, 180], [170, 40, 90], [60, 8, 30]];
+  const stops =
+    theme === "dark"
+      ? [
+          [32, 38, 46],
+          [58, 76, 120],
+          [160, 80, 130],
+          [240, 140, 70],
+          [255, 236, 150],
+        ]
+      : [
+          [236, 240, 244],
+          [150, 190, 225],
+          [120, 90, 180],
+          [170, 40, 90],
+          [60, 8, 30],
+        ];
   const at = Math.min(0.9999, Math.max(0, part)) * (stops.length - 1);
   const [low, high] = [stops[Math.floor(at)], stops[Math.floor(at) + 1]];
   const mix = low.map((value, channel) => Math.round(value + (high[channel] - value) * (at % 1)));

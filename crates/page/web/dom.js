@@ -8,7 +8,9 @@ export function el(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children.flat().filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
@@ -74,7 +76,9 @@ export class Tip {
   }
 
   show(event, lines) {
-    this.element.replaceChildren(...lines.filter(Boolean).map((line) => (typeof line === "string" ? el("div", {}, line) : line)));
+    this.element.replaceChildren(
+      ...lines.filter(Boolean).map((line) => (typeof line === "string" ? el("div", {}, line) : line)),
+    );
     this.element.classList.add("shown");
     const box = this.element.getBoundingClientRect();
     const left = Math.min(event.clientX + 14, window.innerWidth - box.width - 8);

@@ -17,9 +17,19 @@ export class FlameGraph {
     this.note = el("span", { class: "note", id: "flame-note" });
     this.turn = el("button", { id: "reverse", onclick: () => act.reverse() }, "from the leaf");
     this.whole = el("button", { id: "unzoom", hidden: true, onclick: () => this.#zoom([]) }, "show all");
-    this.find = el("input", { type: "search", id: "search", placeholder: "Search functions …  ( f )", "aria-label": "Search functions" });
+    this.find = el("input", {
+      type: "search",
+      id: "search",
+      placeholder: "Search functions …  ( f )",
+      "aria-label": "Search functions",
+    });
     this.find.addEventListener("input", () => act.search(this.find.value));
-    this.element = el("div", {}, el("h2", {}, "Flame graph of the selection", this.find, this.turn, this.whole, this.note), this.canvas);
+    this.element = el(
+      "div",
+      {},
+      el("h2", {}, "Flame graph of the selection", this.find, this.turn, this.whole, this.note),
+      this.canvas,
+    );
     this.canvas.addEventListener("pointermove", (event) => this.#hover(event));
     this.canvas.addEventListener("pointerleave", () => this.tip.hide());
     this.canvas.addEventListener("click", (event) => this.#click(event));
@@ -43,7 +53,8 @@ export class FlameGraph {
       const { starts, rows } = this.tree.children;
       let next = -1;
       for (let at = starts[node]; at < starts[node + 1]; at += 1) {
-        if (rows[at] !== node && this.tree.functions[rows[at]] === number && this.tree.totals[rows[at]] > 0) next = rows[at];
+        if (rows[at] !== node && this.tree.functions[rows[at]] === number && this.tree.totals[rows[at]] > 0)
+          next = rows[at];
       }
       if (next < 0) return node;
       node = next;
@@ -76,7 +87,15 @@ export class FlameGraph {
       const isWithin = matched.has(tree.parents[node]);
       if (isMatch || (isWithin && node !== 0)) matched.add(node);
       if (isMatch && !isWithin) found += tree.totals[node];
-      this.#drawBox(context, box, { width, height, name, isMatch, isDim: wanted !== "" && !isMatch, state: states[node], look });
+      this.#drawBox(context, box, {
+        width,
+        height,
+        name,
+        isMatch,
+        isDim: wanted !== "" && !isMatch,
+        state: states[node],
+        look,
+      });
     }
     this.whole.hidden = this.focus.length === 0;
     const total = tree.totals[0];
@@ -106,16 +125,23 @@ export class FlameGraph {
         if (!(kinds[tree.functions[parent]] >= 32)) states[parent] = states[node];
       }
     }
-    if (this.isReversed) for (let node = 1; node < states.length; node += 1) if (states[node] === 255) states[node] = states[tree.parents[node]];
+    if (this.isReversed)
+      for (let node = 1; node < states.length; node += 1)
+        if (states[node] === 255) states[node] = states[tree.parents[node]];
     return states;
   }
 
   #drawBox(context, box, { width, height, name, isMatch, isDim, state, look }) {
-    const [x, y, wide] = [box.x * width, height - (box.depth + 1) * BOX, Math.max(0.5, box.width * width - 0.6)];
+    const [x, y, wide] = [
+      box.x * width,
+      height - (box.depth + 1) * BOX,
+      Math.max(0.5, box.width * width - 0.6),
+    ];
     const kind = this.model.stacks.kinds[this.tree.functions[box.node]];
     const plain = box.node === 0 ? look.line : state === 255 ? look.line : this.model.colours[state];
     // Functions are paler than the state that they lead to, those of the kernel less so.
-    const mixed = box.node === 0 || kind >= 32 ? plain : mixColour(plain, look.panel, kind === 1 ? 0.36 : 0.52);
+    const mixed =
+      box.node === 0 || kind >= 32 ? plain : mixColour(plain, look.panel, kind === 1 ? 0.36 : 0.52);
     context.fillStyle = isMatch ? "#c2187a" : mixed;
     context.globalAlpha = isDim && !isMatch ? 0.55 : 1;
     context.fillRect(x, y, wide, BOX - 1);
@@ -147,7 +173,8 @@ export class FlameGraph {
     const box = this.#boxAt(event);
     if (!box) return;
     const way = [];
-    for (let node = box.node; node > 0; node = this.tree.parents[node]) way.unshift(this.tree.functions[node]);
+    for (let node = box.node; node > 0; node = this.tree.parents[node])
+      way.unshift(this.tree.functions[node]);
     this.#zoom(way);
   }
 
@@ -161,6 +188,8 @@ export class FlameGraph {
 /** `part` of one colour and the rest of the other; both are `#rrggbb`. */
 export function mixColour(colour, other, part) {
   const channel = (text, at) => parseInt(text.slice(at, at + 2), 16);
-  const mixed = [1, 3, 5].map((at) => Math.round(channel(colour, at) * part + channel(other, at) * (1 - part)));
+  const mixed = [1, 3, 5].map((at) =>
+    Math.round(channel(colour, at) * part + channel(other, at) * (1 - part)),
+  );
   return `#${mixed.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
 }

@@ -90,7 +90,8 @@ export class Clock {
     const offset = -date.getTimezoneOffset();
     const hours = Math.trunc(offset / 60);
     const minutes = Math.abs(offset % 60);
-    const zone = offset === 0 ? "UTC" : `UTC${hours < 0 ? "-" : "+"}${Math.abs(hours)}${minutes ? `:${minutes}` : ""}`;
+    const zone =
+      offset === 0 ? "UTC" : `UTC${hours < 0 ? "-" : "+"}${Math.abs(hours)}${minutes ? `:${minutes}` : ""}`;
     const two = (part) => String(part).padStart(2, "0");
     return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}, ${zone}`;
   }
@@ -129,7 +130,8 @@ export function timeTicks(from, to, most) {
 
 /** The label of a tick, with as many digits as the step needs: `+1.25 s`. */
 export function tickText(at, step) {
-  const [unit, name] = step >= 1e9 || at >= 1e9 ? [1e9, "s"] : step >= 1e6 || at >= 1e6 ? [1e6, "ms"] : [1e3, "µs"];
+  const [unit, name] =
+    step >= 1e9 || at >= 1e9 ? [1e9, "s"] : step >= 1e6 || at >= 1e6 ? [1e6, "ms"] : [1e3, "µs"];
   if (unit === 1e9 && step >= 1e9 && at >= 120e9) {
     const seconds = Math.round(at / 1e9);
     const two = (part) => String(part).padStart(2, "0");

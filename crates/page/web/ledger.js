@@ -21,11 +21,37 @@ export const CPU = 7;
 export const FIRST_BLOCKED = 16;
 
 const SUMS = [
-  "wall_ns", "on_cpu_ns", "irq_ns", "fault_minor_ns", "fault_major_ns", "fault_on_cpu_ns", "runnable_ns",
-  "preempted_ns", "user_samples", "kernel_samples", "traced_user_ns", "traced_kernel_ns", "undivided_ns", "cpu_ns",
+  "wall_ns",
+  "on_cpu_ns",
+  "irq_ns",
+  "fault_minor_ns",
+  "fault_major_ns",
+  "fault_on_cpu_ns",
+  "runnable_ns",
+  "preempted_ns",
+  "user_samples",
+  "kernel_samples",
+  "traced_user_ns",
+  "traced_kernel_ns",
+  "undivided_ns",
+  "cpu_ns",
 ];
-const [WALL, ON_CPU, IRQ_NS, MINOR, MAJOR, FAULT_ON_CPU, RUN, PREEMPT, USER_N, KERNEL_N, T_USER, T_KERNEL, UNDIVIDED, CPU_NS] =
-  SUMS.keys();
+const [
+  WALL,
+  ON_CPU,
+  IRQ_NS,
+  MINOR,
+  MAJOR,
+  FAULT_ON_CPU,
+  RUN,
+  PREEMPT,
+  USER_N,
+  KERNEL_N,
+  T_USER,
+  T_KERNEL,
+  UNDIVIDED,
+  CPU_NS,
+] = SUMS.keys();
 const BLOCKED = SUMS.length;
 
 export class Ledger {
@@ -68,9 +94,15 @@ export class Ledger {
     const [first, end] = this.wholeBins(from, to);
     let isExact = true;
     if (end > first) this.#whole(first, end, out);
-    const parts = end > first ? [[from, this.edges[first]], [this.edges[end], to]] : [[from, to]];
+    const parts =
+      end > first
+        ? [
+            [from, this.edges[first]],
+            [this.edges[end], to],
+          ]
+        : [[from, to]];
     for (const [start, stop] of parts) {
-      for (let at = start; at < stop; ) {
+      for (let at = start; at < stop;) {
         const bin = this.binAt(at);
         const until = Math.min(stop, this.edges[bin + 1]);
         if (until <= at) break;
@@ -105,7 +137,10 @@ export class Ledger {
     const [edge, next] = [this.edges[bin], this.edges[bin + 1]];
     const rowOf = new Map();
     for (let row = this.starts[bin]; row < this.starts[bin + 1]; row += 1) rowOf.set(this.thread[row], row);
-    const fallback = this.#processSamples((thread) => (rowOf.has(thread) ? rowOf.get(thread) * this.width : -1), this.sums);
+    const fallback = this.#processSamples(
+      (thread) => (rowOf.has(thread) ? rowOf.get(thread) * this.width : -1),
+      this.sums,
+    );
     const whole = new Float64Array(STATES);
     const inBin = new Float64Array(STATES);
     const inRange = new Float64Array(STATES);
@@ -125,7 +160,8 @@ export class Ledger {
       const lived = Math.min(to, this.threads.end[thread]) - Math.max(from, this.threads.start[thread]);
       const share = rest > 0 ? Math.min(1, Math.max(0, lived - known) / rest) : 0;
       const to0 = thread * STATES;
-      for (let state = 0; state < STATES; state += 1) out[to0 + state] += inRange[state] + share * whole[state];
+      for (let state = 0; state < STATES; state += 1)
+        out[to0 + state] += inRange[state] + share * whole[state];
     }
   }
 
@@ -159,7 +195,11 @@ export class Ledger {
     const kernel = Math.min(sums[at + T_KERNEL], running - cpu - user);
     const rest = Math.max(0, running - cpu - user - kernel - sums[at + UNDIVIDED]);
     const own = sums[at + USER_N] + sums[at + KERNEL_N] > 0;
-    const more = divided(rest, own ? sums[at + USER_N] : fallback[0], own ? sums[at + KERNEL_N] : fallback[1]);
+    const more = divided(
+      rest,
+      own ? sums[at + USER_N] : fallback[0],
+      own ? sums[at + KERNEL_N] : fallback[1],
+    );
     let total = 0;
     const add = (state, ns) => {
       out[to + state] += ns;
@@ -173,7 +213,8 @@ export class Ledger {
     add(FAULT_MAJOR, sums[at + MAJOR]);
     add(RUNNABLE, sums[at + RUN]);
     add(PREEMPTED, sums[at + PREEMPT]);
-    for (let reason = 0; reason < this.reasons; reason += 1) add(FIRST_BLOCKED + reason, sums[at + BLOCKED + reason]);
+    for (let reason = 0; reason < this.reasons; reason += 1)
+      add(FIRST_BLOCKED + reason, sums[at + BLOCKED + reason]);
     out[to + UNACCOUNTED] += Math.max(0, wall - total);
   }
 }

@@ -17,9 +17,32 @@ export class Maps {
     Object.assign(this, { model, act, tip });
     this.latency = el("canvas", { class: "strips" });
     this.offset = el("canvas");
-    this.element = el("div", { class: "columns" },
-      el("div", {}, el("h2", {}, "How late, when", el("span", { class: "note" }, "a column of stalls is one event that hit many threads")), this.latency),
-      el("div", {}, el("h2", {}, "Where in the second", el("span", { class: "note" }, "what happens every second is a line")), this.offset));
+    this.element = el(
+      "div",
+      { class: "columns" },
+      el(
+        "div",
+        {},
+        el(
+          "h2",
+          {},
+          "How late, when",
+          el("span", { class: "note" }, "a column of stalls is one event that hit many threads"),
+        ),
+        this.latency,
+      ),
+      el(
+        "div",
+        {},
+        el(
+          "h2",
+          {},
+          "Where in the second",
+          el("span", { class: "note" }, "what happens every second is a line"),
+        ),
+        this.offset,
+      ),
+    );
     this.latency.addEventListener("pointerdown", (event) => this.#drag(event));
     this.latency.addEventListener("pointermove", (event) => this.#hover(event));
     this.latency.addEventListener("pointerleave", () => this.tip.hide());
@@ -97,9 +120,14 @@ export class Maps {
     context.fillStyle = look.faint;
     context.textBaseline = "middle";
     context.textAlign = "right";
-    for (const part of [0, 0.25, 0.5, 0.75]) context.fillText(`.${String(part * 1000).padStart(3, "0")} s`, MAP_LEFT - 6, top + part * high + 6);
+    for (const part of [0, 0.25, 0.5, 0.75])
+      context.fillText(`.${String(part * 1000).padStart(3, "0")} s`, MAP_LEFT - 6, top + part * high + 6);
     context.textAlign = "left";
-    context.fillText(columns === 1 ? "one second" : `${countedText(columns, "column")}, from ${clock.text(from, 0)} on`, MAP_LEFT, MAP_HEIGHT - MAP_BOTTOM / 2 + 2);
+    context.fillText(
+      columns === 1 ? "one second" : `${countedText(columns, "column")}, from ${clock.text(from, 0)} on`,
+      MAP_LEFT,
+      MAP_HEIGHT - MAP_BOTTOM / 2 + 2,
+    );
   }
 
   #timeAt(x) {
@@ -117,7 +145,8 @@ export class Maps {
     const up = (ended) => {
       this.latency.removeEventListener("pointerup", up);
       const last = this.#timeAt(ended.clientX - box.left);
-      if (Math.abs(ended.clientX - box.left - start) >= 4) this.act.select([Math.min(first, last), Math.max(first, last)]);
+      if (Math.abs(ended.clientX - box.left - start) >= 4)
+        this.act.select([Math.min(first, last), Math.max(first, last)]);
     };
     this.latency.addEventListener("pointerup", up);
   }
@@ -126,9 +155,13 @@ export class Maps {
     const x = Math.floor((event.offsetX - MAP_LEFT) / MAP_CELL);
     const high = MAP_HEIGHT - MAP_BOTTOM - 4;
     const y = Math.floor(((4 + high - event.offsetY) / high) * LATENCY_ROWS);
-    const count = x >= 0 && x < this.columns && y >= 0 && y < LATENCY_ROWS ? this.grid[x * LATENCY_ROWS + y] : 0;
+    const count =
+      x >= 0 && x < this.columns && y >= 0 && y < LATENCY_ROWS ? this.grid[x * LATENCY_ROWS + y] : 0;
     if (!count) return this.tip.hide();
     const range = `${timeText(y === 0 ? 0 : latencyOfRow(y))} to ${timeText(latencyOfRow(y + 1))}`;
-    this.tip.show(event, [`${countedText(count, "stall")}, late by ${range}`, this.model.clock.text(this.#timeAt(event.offsetX), 3)]);
+    this.tip.show(event, [
+      `${countedText(count, "stall")}, late by ${range}`,
+      this.model.clock.text(this.#timeAt(event.offsetX), 3),
+    ]);
   }
 }

@@ -25,7 +25,8 @@ export function emptyView() {
 /** `t=FROM-TO&z=FROM-TO&th=1,4&s=17,5&q=TEXT&id=218&f=0&sort=-late&all&idle&rev&find=TEXT&c=NAME,NAME`; times in ns. */
 export function fragmentOf(view) {
   const parts = [];
-  const list = (key, values) => values && parts.push(`${key}=${[...values].map(encodeURIComponent).join(",")}`);
+  const list = (key, values) =>
+    values && parts.push(`${key}=${[...values].map(encodeURIComponent).join(",")}`);
   const range = (key, pair) => pair && parts.push(`${key}=${Math.round(pair[0])}-${Math.round(pair[1])}`);
   const text = (key, value) => value && parts.push(`${key}=${encodeURIComponent(value)}`);
   range("t", view.range);
@@ -36,7 +37,12 @@ export function fragmentOf(view) {
   if (view.stall !== null) parts.push(`id=${view.stall}`);
   if (view.finding !== null) parts.push(`f=${view.finding}`);
   if (view.sort !== "late" || view.ascending) parts.push(`sort=${view.ascending ? "" : "-"}${view.sort}`);
-  for (const [flag, key] of [["all", "all"], ["idle", "idle"], ["reversed", "rev"]]) if (view[flag]) parts.push(key);
+  for (const [flag, key] of [
+    ["all", "all"],
+    ["idle", "idle"],
+    ["reversed", "rev"],
+  ])
+    if (view[flag]) parts.push(key);
   text("find", view.search);
   list("c", view.counters);
   return parts.join("&");
@@ -60,7 +66,8 @@ const FRAGMENT_READERS = {
   s: (view, value) => (view.states = setOf(value, 32)),
   q: (view, value) => (view.text = plain(value)),
   id: (view, value) => (view.stall = /^\d+$/.test(value) ? Number(value) : null),
-  f: (view, value, limits) => (view.finding = /^\d+$/.test(value) && Number(value) < limits.findings ? Number(value) : null),
+  f: (view, value, limits) =>
+    (view.finding = /^\d+$/.test(value) && Number(value) < limits.findings ? Number(value) : null),
   sort: (view, value) => {
     const name = value.replace(/^-/, "");
     if (!SORTS.includes(name)) return;
@@ -81,7 +88,11 @@ function rangeOf(value, { duration }) {
 }
 
 function setOf(value, count) {
-  const numbers = value.split(",").filter((one) => /^\d+$/.test(one)).map(Number).filter((one) => one < count);
+  const numbers = value
+    .split(",")
+    .filter((one) => /^\d+$/.test(one))
+    .map(Number)
+    .filter((one) => one < count);
   return numbers.length > 0 ? new Set(numbers) : null;
 }
 

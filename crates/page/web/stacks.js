@@ -19,7 +19,9 @@ export class Stacks {
     this.functions = [...data.column("node_function")];
     this.leaves = new Map();
     this.stateFunctions = new Map();
-    this.kinds.forEach((kind, number) => kind >= FIRST_STATE && this.stateFunctions.set(kind - FIRST_STATE, number));
+    this.kinds.forEach(
+      (kind, number) => kind >= FIRST_STATE && this.stateFunctions.set(kind - FIRST_STATE, number),
+    );
     // The marks at the root, by their names: `[unsampled]`, `[unaccounted]`.
     this.marks = new Map();
     for (let node = 1; node < this.parents.length; node += 1) {
@@ -61,7 +63,9 @@ export class Stacks {
   setMeant(stalls) {
     this.meant = new Set();
     for (let stall = 0; stall < stalls.count; stall += 1) {
-      const leaf = stalls.isMeant[stall] ? this.leaves.get(stalls.stack[stall] * STATES + stalls.state(stall)) : undefined;
+      const leaf = stalls.isMeant[stall]
+        ? this.leaves.get(stalls.stack[stall] * STATES + stalls.state(stall))
+        : undefined;
       if (leaf !== undefined) this.meant.add(leaf);
     }
   }
@@ -143,9 +147,15 @@ export class Weights {
     const end = firstAbove(this.edges, to) - 1;
     const context = { stacks, stalls, ledger, stateNames, pick, own };
     if (end > first) this.#whole(first, end, context);
-    const parts = end > first ? [[from, this.edges[first]], [this.edges[end], to]] : [[from, to]];
+    const parts =
+      end > first
+        ? [
+            [from, this.edges[first]],
+            [this.edges[end], to],
+          ]
+        : [[from, to]];
     for (const [start, stop] of parts) {
-      for (let at = start; at < stop; ) {
+      for (let at = start; at < stop;) {
         const bin = Math.min(this.bins - 1, Math.max(0, firstAbove(this.edges, at) - 1));
         const until = Math.min(stop, this.edges[bin + 1]);
         if (until <= at) break;
@@ -177,7 +187,8 @@ export class Weights {
     for (let thread = 0; thread * STATES < states.length; thread += 1) {
       for (const state of [USER, KERNEL]) {
         const place = thread * STATES + state;
-        if (running[place] === 0 && states[place] > 0 && pick(thread, state)) this.#unsampled(state, states[place], context);
+        if (running[place] === 0 && states[place] > 0 && pick(thread, state))
+          this.#unsampled(state, states[place], context);
       }
     }
   }
@@ -195,17 +206,20 @@ export class Weights {
         const at = place(thread, state);
         const counted = Math.min(ns, states[at]);
         states[at] -= counted;
-        if (pick(thread, stalls.shown(stall, state))) this.#add(stacks.leaf(stalls.stack[stall], state, context.stateNames[state]), counted, context);
+        if (pick(thread, stalls.shown(stall, state)))
+          this.#add(stacks.leaf(stalls.stack[stall], state, context.stateNames[state]), counted, context);
       });
     }
     for (let row = this.starts[bin]; row < this.starts[bin + 1]; row += 1) {
       const state = stacks.stateOf(this.node[row]);
       const at = place(this.thread[row], state);
-      if (pick(this.thread[row], stacks.shownOf(this.node[row]))) this.#add(this.node[row], (this.ns[row] * states[at]) / sampled[at], context);
+      if (pick(this.thread[row], stacks.shownOf(this.node[row])))
+        this.#add(this.node[row], (this.ns[row] * states[at]) / sampled[at], context);
     }
     for (let at = 0; at < states.length; at += 1) {
       const [thread, state] = [Math.floor(at / STATES), at % STATES];
-      if (sampled[at] === 0 && states[at] > 0 && pick(thread, state)) this.#unsampled(state, states[at], context);
+      if (sampled[at] === 0 && states[at] > 0 && pick(thread, state))
+        this.#unsampled(state, states[at], context);
     }
   }
 

@@ -39,14 +39,18 @@ export class Stalls {
       syscall: column("stall_syscall"),
       file: column("stall_file"),
     };
-    const voluntary = new Set(head.states.filter((state) => state.class === "voluntary").map((state) => state.code));
+    const voluntary = new Set(
+      head.states.filter((state) => state.class === "voluntary").map((state) => state.code),
+    );
     this.isMeant = Uint8Array.from(this.id, (_, stall) =>
-      (this.flags[stall] & HAS_MEANING && !this.isVoluntary(stall) && voluntary.has(this.state(stall)) ? 1 : 0));
+      this.flags[stall] & HAS_MEANING && !this.isVoluntary(stall) && voluntary.has(this.state(stall)) ? 1 : 0,
+    );
     this.byThread = grouped(this.thread, threadCount);
     this.latestEnd = this.#latestEnds();
     const ran = column("stall_ran");
     this.ranStart = new Uint32Array(this.count + 1);
-    for (let stall = 0; stall < this.count; stall += 1) this.ranStart[stall + 1] = this.ranStart[stall] + ran[stall];
+    for (let stall = 0; stall < this.count; stall += 1)
+      this.ranStart[stall + 1] = this.ranStart[stall] + ran[stall];
     this.ranThread = column("ran_thread");
     this.ranNs = column("ran_ns");
     this.mentions = {
@@ -128,7 +132,8 @@ export class Stalls {
   wokenAt(stall) {
     const state = this.state(stall);
     if (state === PREEMPTED) return this.end(stall);
-    if (state === FAULT_MINOR || state === FAULT_MAJOR) return Math.max(this.start[stall], this.end(stall) - this.runnable[stall]);
+    if (state === FAULT_MINOR || state === FAULT_MAJOR)
+      return Math.max(this.start[stall], this.end(stall) - this.runnable[stall]);
     return Math.min(this.end(stall), this.start[stall] + this.blocked[stall]);
   }
 

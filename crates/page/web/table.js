@@ -8,14 +8,56 @@ const TABLE_ROW = 22;
 const MOST_PIXELS = 8_000_000;
 
 const TABLE_COLUMNS = [
-  { key: "time", title: "time", width: "118px", text: (model, stall) => model.clock.text(model.stalls.start[stall]) },
-  { key: "thread", title: "thread", width: "minmax(90px, 1fr)", text: (model, stall) => model.threads.name(model.stalls.thread[stall]) },
-  { key: "what", title: "waits for", width: "minmax(96px, 1.1fr)", text: (model, stall) => model.stalls.what(stall) },
-  { key: "late", title: "late", width: "76px", number: true, text: (model, stall) => (model.stalls.isVoluntary(stall) ? "–" : timeText(model.stalls.late[stall])) },
-  { key: "duration", title: "duration", width: "84px", number: true, text: (model, stall) => timeText(model.stalls.duration[stall]) + (model.stalls.isOpen(stall) ? " +" : "") },
-  { key: "place", title: "place", width: "minmax(160px, 3fr)", text: (model, stall) => model.stalls.text("site", stall) },
-  { key: "waker", title: "woken by", width: "minmax(80px, 1fr)", text: (model, stall) => model.stalls.wakerText(stall) },
-  { key: "owner", title: "lock held by", width: "minmax(80px, 1fr)", text: (model, stall) => model.stalls.mention(model.stalls.owner[stall])?.name ?? "" },
+  {
+    key: "time",
+    title: "time",
+    width: "118px",
+    text: (model, stall) => model.clock.text(model.stalls.start[stall]),
+  },
+  {
+    key: "thread",
+    title: "thread",
+    width: "minmax(90px, 1fr)",
+    text: (model, stall) => model.threads.name(model.stalls.thread[stall]),
+  },
+  {
+    key: "what",
+    title: "waits for",
+    width: "minmax(96px, 1.1fr)",
+    text: (model, stall) => model.stalls.what(stall),
+  },
+  {
+    key: "late",
+    title: "late",
+    width: "76px",
+    number: true,
+    text: (model, stall) => (model.stalls.isVoluntary(stall) ? "–" : timeText(model.stalls.late[stall])),
+  },
+  {
+    key: "duration",
+    title: "duration",
+    width: "84px",
+    number: true,
+    text: (model, stall) => timeText(model.stalls.duration[stall]) + (model.stalls.isOpen(stall) ? " +" : ""),
+  },
+  {
+    key: "place",
+    title: "place",
+    width: "minmax(160px, 3fr)",
+    text: (model, stall) => model.stalls.text("site", stall),
+  },
+  {
+    key: "waker",
+    title: "woken by",
+    width: "minmax(80px, 1fr)",
+    text: (model, stall) => model.stalls.wakerText(stall),
+  },
+  {
+    key: "owner",
+    title: "lock held by",
+    width: "minmax(80px, 1fr)",
+    text: (model, stall) => model.stalls.mention(model.stalls.owner[stall])?.name ?? "",
+  },
 ];
 
 const TABLE_NUMBERS = {
@@ -61,13 +103,18 @@ export function textFilter(model, words) {
   const stackText = (node) => {
     let text = known.get(node);
     if (text === undefined) {
-      text = [...stacks.path(node)].map((one) => stacks.name(one)).join(" ").toLowerCase();
+      text = [...stacks.path(node)]
+        .map((one) => stacks.name(one))
+        .join(" ")
+        .toLowerCase();
       known.set(node, text);
     }
     return text;
   };
   return (stall) => {
-    const row = TABLE_COLUMNS.filter((column) => !column.number).map((column) => column.text(model, stall)).join(" ");
+    const row = TABLE_COLUMNS.filter((column) => !column.number)
+      .map((column) => column.text(model, stall))
+      .join(" ");
     const text = `${row} ${stalls.text("syscall", stall)} ${stalls.text("file", stall)}`.toLowerCase();
     return wanted.every((word) => text.includes(word) || stackText(stalls.stack[stall]).includes(word));
   };
@@ -79,13 +126,23 @@ export class Table {
     Object.assign(this, { model, act, rows: new Uint32Array(0), orders: new Map() });
     this.columns = TABLE_COLUMNS.map((column) => column.width).join(" ");
     this.note = el("span", { class: "note", id: "stall-count" });
-    this.filter = el("input", { type: "search", id: "filter", placeholder: "Filter: thread, function, reason …  ( / )", "aria-label": "Filter stalls" });
+    this.filter = el("input", {
+      type: "search",
+      id: "filter",
+      placeholder: "Filter: thread, function, reason …  ( / )",
+      "aria-label": "Filter stalls",
+    });
     this.filter.addEventListener("input", () => act.text(this.filter.value));
     this.all = el("button", { id: "all", onclick: () => act.all() }, "voluntary waits, too");
     this.titles = el("div", { class: "titles", role: "row" });
     this.titles.style.gridTemplateColumns = this.columns;
     this.set = el("div", { class: "rowset" });
-    this.box = el("div", { class: "table", tabindex: "0", role: "table", "aria-label": "Stalls" }, this.titles, this.set);
+    this.box = el(
+      "div",
+      { class: "table", tabindex: "0", role: "table", "aria-label": "Stalls" },
+      this.titles,
+      this.set,
+    );
     this.box.addEventListener("scroll", () => this.#show());
     this.element = el("div", {}, el("h2", {}, "Stalls", this.filter, this.all, this.note), this.box);
   }
@@ -95,7 +152,8 @@ export class Table {
     if (this.filter !== document.activeElement) this.filter.value = view.text;
     this.all.setAttribute("aria-pressed", view.all);
     let late = 0;
-    for (const stall of rows) if (!this.model.stalls.isVoluntary(stall)) late += this.model.stalls.late[stall];
+    for (const stall of rows)
+      if (!this.model.stalls.isVoluntary(stall)) late += this.model.stalls.late[stall];
     this.note.textContent = `${countText(rows.length)} of ${countText(this.model.stalls.count)} shown, ${timeText(late)} late in all`;
     this.note.dataset.count = rows.length;
     this.note.dataset.lateNs = Math.round(late);
@@ -107,9 +165,15 @@ export class Table {
 
   #drawTitles() {
     const arrow = this.view.ascending ? " ▲" : " ▼";
-    this.titles.replaceChildren(...TABLE_COLUMNS.map(({ key, title, number }) =>
-      el("button", { class: number ? "number" : null, "data-sort": key, onclick: () => this.act.sort(key) },
-        title + (key === this.view.sort ? arrow : ""))));
+    this.titles.replaceChildren(
+      ...TABLE_COLUMNS.map(({ key, title, number }) =>
+        el(
+          "button",
+          { class: number ? "number" : null, "data-sort": key, onclick: () => this.act.sort(key) },
+          title + (key === this.view.sort ? arrow : ""),
+        ),
+      ),
+    );
   }
 
   #show() {
@@ -118,7 +182,8 @@ export class Table {
     const first = Math.max(0, Math.floor(top / TABLE_ROW) - 2);
     const end = Math.min(this.rows.length, first + Math.ceil(this.box.clientHeight / TABLE_ROW) + 5);
     const elements = [];
-    for (let at = first; at < end; at += 1) elements.push(this.#row(this.rows[at], this.box.scrollTop + at * TABLE_ROW - top));
+    for (let at = first; at < end; at += 1)
+      elements.push(this.#row(this.rows[at], this.box.scrollTop + at * TABLE_ROW - top));
     this.set.replaceChildren(...elements);
   }
 
@@ -134,7 +199,17 @@ export class Table {
     swatch.style.display = "inline-block";
     swatch.style.marginRight = "5px";
     cells[2].prepend(swatch);
-    const row = el("div", { class: "row", role: "row", "aria-selected": String(isSelected), "data-stall": model.stalls.id[stall], onclick: () => act.stall(stall) }, cells);
+    const row = el(
+      "div",
+      {
+        class: "row",
+        role: "row",
+        "aria-selected": String(isSelected),
+        "data-stall": model.stalls.id[stall],
+        onclick: () => act.stall(stall),
+      },
+      cells,
+    );
     row.style.gridTemplateColumns = this.columns;
     row.style.top = `${top}px`;
     return row;
@@ -145,6 +220,7 @@ export class Table {
     if (at < 0) return;
     const scale = this.pixels / (this.rows.length * TABLE_ROW);
     const top = at * TABLE_ROW * scale;
-    if (top < this.box.scrollTop || top > this.box.scrollTop + this.box.clientHeight - 60) this.box.scrollTop = Math.max(0, top - 80);
+    if (top < this.box.scrollTop || top > this.box.scrollTop + this.box.clientHeight - 60)
+      this.box.scrollTop = Math.max(0, top - 80);
   }
 }

@@ -39,12 +39,14 @@ export function columnShares(model, thread, from, to, columns, restOf) {
       const [a, b] = [(Math.max(start, from) - from) * scale, (Math.min(end, to) - from) * scale];
       const [first, last] = [Math.floor(a), Math.min(columns - 1, Math.floor(b))];
       const shown = stalls.shown(stall, state);
-      for (let x = first; x <= last; x += 1) shares[x * STATES + shown] += Math.min(b, x + 1) - Math.max(a, x);
+      for (let x = first; x <= last; x += 1)
+        shares[x * STATES + shown] += Math.min(b, x + 1) - Math.max(a, x);
     });
   });
   for (let x = 0; x < columns; x += 1) {
     const [start, end] = [from + x / scale, from + (x + 1) / scale];
-    const lived = Math.max(0, Math.min(end, threads.end[thread]) - Math.max(start, threads.start[thread])) * scale;
+    const lived =
+      Math.max(0, Math.min(end, threads.end[thread]) - Math.max(start, threads.start[thread])) * scale;
     let known = 0;
     for (let state = 0; state < STATES; state += 1) known += shares[x * STATES + state];
     const missing = Math.min(1, lived) - known;
@@ -55,7 +57,8 @@ export function columnShares(model, thread, from, to, columns, restOf) {
     for (let at = 0; at < count; at += 1) {
       const rest = restOf(thread, bins[0] + Math.floor((at * (bins[1] - bins[0] + 1)) / count));
       if (!rest) continue;
-      for (let state = 0; state < STATES; state += 1) shares[x * STATES + state] += (missing * rest[state]) / count;
+      for (let state = 0; state < STATES; state += 1)
+        shares[x * STATES + state] += (missing * rest[state]) / count;
     }
   }
   return shares;
@@ -68,7 +71,11 @@ export class Timeline {
     this.rests = new Map();
     this.overview = el("canvas", { class: "overview" });
     this.axis = el("canvas", { class: "axis" });
-    this.strips = el("canvas", { class: "strips", tabindex: "0", "aria-label": "Threads over time. Press ? for keys." });
+    this.strips = el("canvas", {
+      class: "strips",
+      tabindex: "0",
+      "aria-label": "Threads over time. Press ? for keys.",
+    });
     this.overlay = el("canvas");
     this.layers = el("div", { class: "layers sticky" }, this.strips, this.overlay);
     this.space = el("div", {}, this.layers);
@@ -217,11 +224,13 @@ export class Timeline {
     if (thread === undefined) return this.tip.hide();
     const { threads, stalls, clock } = this.model;
     const name = `${threads.name(thread)} (${threads.process(thread)} ${threads.pid[thread]}, thread ${threads.tid[thread]})`;
-    if (event.offsetX < GUTTER) return this.tip.show(event, [name, "Click selects the thread; Shift and click adds it."]);
+    if (event.offsetX < GUTTER)
+      return this.tip.show(event, [name, "Click selects the thread; Shift and click adds it."]);
     const at = this.timeAt(event.offsetX, this.zoom);
     const stall = this.#stallAt(thread, event.offsetX, this.zoom);
     const lines = [clock.text(at), name];
-    if (stall >= 0) lines.splice(1, 0, el("b", {}, this.model.stallText(stall)), this.model.stalls.text("site", stall));
+    if (stall >= 0)
+      lines.splice(1, 0, el("b", {}, this.model.stallText(stall)), this.model.stalls.text("site", stall));
     else lines.push(this.#mixText(thread, at));
     if (stall >= 0 && stalls.wakerText(stall)) lines.push(`woken by ${stalls.wakerText(stall)}`);
     this.tip.show(event, lines);
@@ -230,8 +239,13 @@ export class Timeline {
   #mixText(thread, at) {
     const rest = this.restOf(thread, this.model.ledger.binAt(at));
     if (!rest) return "not alive";
-    const shares = [...rest.entries()].filter(([, share]) => share >= 0.005).sort((a, b) => b[1] - a[1]).slice(0, 5);
-    const text = shares.map(([state, share]) => `${this.model.stateNames[state]} ${Math.round(share * 100)} %`).join(", ");
+    const shares = [...rest.entries()]
+      .filter(([, share]) => share >= 0.005)
+      .sort((a, b) => b[1] - a[1])
+      .slice(0, 5);
+    const text = shares
+      .map(([state, share]) => `${this.model.stateNames[state]} ${Math.round(share * 100)} %`)
+      .join(", ");
     return `between stalls, in this bin: ${text}`;
   }
 
@@ -239,7 +253,10 @@ export class Timeline {
     const { marks, clock } = this.model;
     const near = marks.filter((mark) => Math.abs(this.xOf(mark.at) - event.offsetX) < 6).slice(0, 8);
     if (near.length === 0) return this.tip.hide();
-    this.tip.show(event, near.map((mark) => `${clock.text(mark.at)} ${mark.text}`));
+    this.tip.show(
+      event,
+      near.map((mark) => `${clock.text(mark.at)} ${mark.text}`),
+    );
   }
 
   /** The states of a bin of a thread beside its stalls, as shares of that time; undefined where it did not live. */
@@ -276,7 +293,9 @@ export class Timeline {
     this.space.style.height = `${rows.length * ROW}px`;
     this.fold.replaceChildren();
     if (folded > 0 || view.idle) {
-      const text = view.idle ? "Fold idle threads" : `${folded} idle ${folded === 1 ? "thread is" : "threads are"} folded away: show`;
+      const text = view.idle
+        ? "Fold idle threads"
+        : `${folded} idle ${folded === 1 ? "thread is" : "threads are"} folded away: show`;
       this.fold.append(el("button", { class: "link", id: "idle", onclick: () => this.act.idle() }, text));
     }
   }
@@ -304,7 +323,8 @@ export class Timeline {
       this.overviewLate = new Int32Array(wide).fill(-1);
       for (const stall of model.lateStalls) {
         const x = Math.min(wide - 1, Math.max(0, Math.floor(this.xOf(stalls.start[stall], whole) - GUTTER)));
-        if (this.overviewLate[x] < 0 || stalls.late[stall] > stalls.late[this.overviewLate[x]]) this.overviewLate[x] = stall;
+        if (this.overviewLate[x] < 0 || stalls.late[stall] > stalls.late[this.overviewLate[x]])
+          this.overviewLate[x] = stall;
       }
     }
     this.overviewLate.forEach((stall, x) => {
@@ -373,12 +393,30 @@ export class Timeline {
     return row * ROW - this.scroll.scrollTop;
   }
 
+  /** While a drag selects, the strips stay as they are: only what is at their left changes. */
   #drawStrips() {
-    const context = sizedContext(this.strips, this.width, this.height);
     const [first, end] = this.#visibleRows();
+    const drawn = JSON.stringify([
+      this.zoom,
+      this.rows.slice(first, end),
+      this.scroll.scrollTop,
+      this.width,
+      this.height,
+      window.devicePixelRatio,
+      this.model.look.theme,
+    ]);
+    const isSame = drawn === this.drawn;
+    this.drawn = drawn;
+    const context = isSame
+      ? this.strips.getContext("2d")
+      : sizedContext(this.strips, this.width, this.height);
+    if (isSame) context.clearRect(0, 0, GUTTER - 1, this.height);
     for (let row = first; row < end; row += 1) {
       const [thread, y] = [this.rows[row], this.#yOf(row)];
       this.#drawGutter(context, thread, y);
+      if (isSame) continue;
+      context.fillStyle = this.model.look.line;
+      context.fillRect(GUTTER, y + ROW - 1, this.plotWidth, 1);
       this.#drawShares(context, thread, y);
       this.#drawStalls(context, thread, y);
     }
@@ -388,7 +426,7 @@ export class Timeline {
     const { model, view } = this;
     const { look, threads, order } = model;
     context.fillStyle = look.line;
-    context.fillRect(0, y + ROW - 1, this.width, 1);
+    context.fillRect(0, y + ROW - 1, GUTTER - 1, 1);
     if (view.threads?.has(thread)) {
       context.fillStyle = look.accent;
       context.fillRect(0, y + 2, 3, ROW - 5);
@@ -397,7 +435,8 @@ export class Timeline {
     context.textBaseline = "middle";
     context.fillStyle = look.text;
     const name = threads.name(thread);
-    const suffix = threads.process(thread) === name ? ` ${threads.tid[thread]}` : ` · ${threads.process(thread)}`;
+    const suffix =
+      threads.process(thread) === name ? ` ${threads.tid[thread]}` : ` · ${threads.process(thread)}`;
     fitText(context, name + suffix, 7, y + ROW / 2, NAME_WIDTH - 12);
     context.font = CANVAS_FONT;
     context.textAlign = "right";
@@ -467,13 +506,22 @@ export class Timeline {
     context.font = CANVAS_FONT;
     context.textBaseline = "middle";
     for (const stall of labelled.slice(0, 200)) {
-      const [a, b] = [Math.max(GUTTER, this.xOf(stalls.start[stall])), Math.min(this.width, this.xOf(stalls.end(stall)))];
+      const [a, b] = [
+        Math.max(GUTTER, this.xOf(stalls.start[stall])),
+        Math.min(this.width, this.xOf(stalls.end(stall))),
+      ];
       if (!stalls.isVoluntary(stall)) {
         context.strokeStyle = look.text;
         context.strokeRect(a + 0.5, y + LANE + 3.5, b - a - 1, STRIP - 1);
       }
       context.fillStyle = inkOn(this.colourOf(stalls.shown(stall)));
-      fitText(context, `${stalls.what(stall)} ${timeText(stalls.duration[stall])}`, a + 4, y + LANE + 3.5 + STRIP / 2, b - a - 8);
+      fitText(
+        context,
+        `${stalls.what(stall)} ${timeText(stalls.duration[stall])}`,
+        a + 4,
+        y + LANE + 3.5 + STRIP / 2,
+        b - a - 8,
+      );
     }
   }
 
@@ -510,25 +558,51 @@ export class Timeline {
     const row = this.rows.indexOf(stalls.thread[stall]);
     if (row < 0) return;
     const middle = (at) => this.#yOf(at) + LANE + 3 + STRIP / 2;
-    const [start, woken, end] = [stalls.start[stall], stalls.wokenAt(stall), stalls.end(stall)].map((ns) => this.xOf(ns));
+    const [start, woken, end] = [stalls.start[stall], stalls.wokenAt(stall), stalls.end(stall)].map((ns) =>
+      this.xOf(ns),
+    );
     context.lineWidth = 2;
     context.strokeStyle = look.text;
-    context.strokeRect(Math.max(GUTTER, start) - 1, this.#yOf(row) + LANE + 1, Math.max(3, end - start) + 2, STRIP + 4);
+    context.strokeRect(
+      Math.max(GUTTER, start) - 1,
+      this.#yOf(row) + LANE + 1,
+      Math.max(3, end - start) + 2,
+      STRIP + 4,
+    );
     context.lineWidth = 1.5;
     const owner = stalls.mention(stalls.owner[stall]);
     const note = (thread, from, to, text) => {
       const other = this.rows.indexOf(thread);
       if (other < 0) return;
       context.setLineDash([4, 3]);
-      context.strokeRect(Math.max(GUTTER, from), this.#yOf(other) + LANE + 2, Math.max(3, to - from), STRIP + 2);
+      context.strokeRect(
+        Math.max(GUTTER, from),
+        this.#yOf(other) + LANE + 2,
+        Math.max(3, to - from),
+        STRIP + 2,
+      );
       context.setLineDash([]);
       this.#label(context, text, Math.max(GUTTER, from) + 3, this.#yOf(other) + 7);
     };
     const ran = stalls.ranInstead(stall).filter(([thread]) => thread?.index >= 0);
-    for (const [thread, ns] of ran.slice(0, 3)) note(thread.index, woken < end && stalls.blocked[stall] > 0 ? woken : start, end, `ran ${timeText(ns)}`);
+    for (const [thread, ns] of ran.slice(0, 3))
+      note(
+        thread.index,
+        woken < end && stalls.blocked[stall] > 0 ? woken : start,
+        end,
+        `ran ${timeText(ns)}`,
+      );
     if (owner?.index >= 0) note(owner.index, start, woken, "holds the lock");
     const waker = stalls.mention(stalls.waker[stall]);
-    if (waker?.index >= 0) this.#arrow(context, woken, this.rows.indexOf(waker.index), row, middle, `woken by ${threads.name(waker.index)}`);
+    if (waker?.index >= 0)
+      this.#arrow(
+        context,
+        woken,
+        this.rows.indexOf(waker.index),
+        row,
+        middle,
+        `woken by ${threads.name(waker.index)}`,
+      );
   }
 
   #arrow(context, x, fromRow, toRow, middle, text) {
@@ -572,6 +646,7 @@ export class Timeline {
     const row = this.rows.indexOf(thread);
     if (row < 0) return;
     const top = this.scroll.scrollTop;
-    if (row * ROW < top || (row + 1) * ROW > top + this.height) this.scroll.scrollTop = Math.max(0, (row - 2) * ROW);
+    if (row * ROW < top || (row + 1) * ROW > top + this.height)
+      this.scroll.scrollTop = Math.max(0, (row - 2) * ROW);
   }
 }

@@ -29,6 +29,7 @@ mod rights;
 mod runs;
 mod selection;
 mod stacks;
+mod stages;
 mod stalls;
 mod symbolize;
 mod terminal;

@@ -33,64 +33,93 @@ function dataOf(columns, head = {}) {
     { code: 16, name: "lock", state: LOCK },
     { code: 18, name: "poll", state: POLL },
   ];
-  const whole = { strings: ["", "main", "work", "[blocked:lock]", "[user]", "row lock", "keeper"], states: HEAD_STATES, reasons, ...head };
-  return { head: whole, column: (name, zeros = 0) => Float64Array.from(columns[name] ?? new Array(zeros).fill(0)) };
+  const whole = {
+    strings: ["", "main", "work", "[blocked:lock]", "[user]", "row lock", "keeper"],
+    states: HEAD_STATES,
+    reasons,
+    ...head,
+  };
+  return {
+    head: whole,
+    column: (name, zeros = 0) => Float64Array.from(columns[name] ?? new Array(zeros).fill(0)),
+  };
 }
 
 /** Stalls of [thread, start, blocked, runnable, reason, flags, meaning]. */
 function stallsOf(rows, threadCount = 2) {
   const column = (at) => rows.map((row) => row[at] ?? 0);
-  return new Stalls(dataOf({
-    stall_id: rows.map((_, at) => at + 10),
-    stall_thread: column(0),
-    stall_start: column(1),
-    stall_duration: rows.map((row) => row[2] + row[3]),
-    stall_runnable: column(3),
-    stall_not_late: rows.map(() => 0),
-    stall_neither: rows.map(() => 0),
-    stall_reason: column(4),
-    stall_flags: column(5),
-    stall_meaning: column(6),
-    stall_site: rows.map(() => 0),
-    stall_stack: rows.map(() => 0),
-    stall_ran: rows.map(() => 0),
-  }), threadCount);
+  return new Stalls(
+    dataOf({
+      stall_id: rows.map((_, at) => at + 10),
+      stall_thread: column(0),
+      stall_start: column(1),
+      stall_duration: rows.map((row) => row[2] + row[3]),
+      stall_runnable: column(3),
+      stall_not_late: rows.map(() => 0),
+      stall_neither: rows.map(() => 0),
+      stall_reason: column(4),
+      stall_flags: column(5),
+      stall_meaning: column(6),
+      stall_site: rows.map(() => 0),
+      stall_stack: rows.map(() => 0),
+      stall_ran: rows.map(() => 0),
+    }),
+    threadCount,
+  );
 }
 
 const THREADS = { count: 2, pid: [7, 7], start: [0, 0], end: [2 * S, 2 * S], isKernel: () => false };
 
 /** Thread 0 runs for 0.4 s of each second and waits for a lock; thread 1 runs unsampled. */
 function ledgerOf() {
-  return new Ledger(dataOf({
-    bin_edge: [0, S, 2 * S],
-    ledger_bin: [0, 0, 1, 1],
-    ledger_thread: [0, 1, 0, 1],
-    "ledger.wall_ns": [S, S, S, S],
-    "ledger.on_cpu_ns": [0.4 * S, S, 0.4 * S, S],
-    "ledger.user_samples": [3, 0, 0, 0],
-    "ledger.kernel_samples": [1, 0, 0, 0],
-    "ledger.blocked.lock": [0.5 * S, 0, 0.6 * S, 0],
-  }), THREADS, ["lock", "wait", "poll"]);
+  return new Ledger(
+    dataOf({
+      bin_edge: [0, S, 2 * S],
+      ledger_bin: [0, 0, 1, 1],
+      ledger_thread: [0, 1, 0, 1],
+      "ledger.wall_ns": [S, S, S, S],
+      "ledger.on_cpu_ns": [0.4 * S, S, 0.4 * S, S],
+      "ledger.user_samples": [3, 0, 0, 0],
+      "ledger.kernel_samples": [1, 0, 0, 0],
+      "ledger.blocked.lock": [0.5 * S, 0, 0.6 * S, 0],
+    }),
+    THREADS,
+    ["lock", "wait", "poll"],
+  );
 }
 
 const of = (states, thread, state) => states[thread * STATES + state];
 
 test("numbers have three digits and a unit", () => {
-  assert.deepEqual([999, 5.271e6, 12.34e9, 3720e9].map(timeText), ["999 ns", "5.27 ms", "12.3 s", "1 h 2 min"]);
+  assert.deepEqual([999, 5.271e6, 12.34e9, 3720e9].map(timeText), [
+    "999 ns",
+    "5.27 ms",
+    "12.3 s",
+    "1 h 2 min",
+  ]);
   assert.deepEqual([999_500, 999.6e6].map(timeText), ["1.00 ms", "1.00 s"]);
   assert.deepEqual([countedText(1, "stall"), countedText(12345, "stall")], ["1 stall", "12,345 stalls"]);
   assert.deepEqual([percentText(1, 3000), percentText(1, 3), percentText(0, 0)], ["<0.1 %", "33 %", "0 %"]);
-  assert.deepEqual([valueText(2 ** 21, "bytes", false), valueText(3.5e8, "ns", true), valueText(1234, "count", true)], ["2.00 MiB", "350 ms/s", "1,234/s"]);
+  assert.deepEqual(
+    [valueText(2 ** 21, "bytes", false), valueText(3.5e8, "ns", true), valueText(1234, "count", true)],
+    ["2.00 MiB", "350 ms/s", "1,234/s"],
+  );
 });
 
 test("ticks are round and few", () => {
   assert.deepEqual(timeTicks(0, 10e6, 5), { step: 2e6, ticks: [0, 2e6, 4e6, 6e6, 8e6, 10e6] });
   assert.equal(timeTicks(0, 3600e9, 7).step, 600e9);
-  assert.deepEqual([tickText(1.25e9, 1e7), tickText(2e6, 1e6), tickText(3723e9, 60e9)], ["1.25 s", "2 ms", "1:02:03"]);
+  assert.deepEqual(
+    [tickText(1.25e9, 1e7), tickText(2e6, 1e6), tickText(3723e9, 60e9)],
+    ["1.25 s", "2 ms", "1:02:03"],
+  );
 });
 
 test("a clock that steps is read by its last anchor", () => {
-  const clock = new Clock([[0, 1000, 500_000], [2 * S, 90_000, 0]]);
+  const clock = new Clock([
+    [0, 1000, 500_000],
+    [2 * S, 90_000, 0],
+  ]);
   assert.deepEqual(clock.at(1_000_000), [1001, 500_000]);
   assert.deepEqual(clock.second(2 * S + 5), [90, 5]);
   assert.equal(new Clock([]).text(1_500_000, 6), "+0.001500 s");
@@ -107,7 +136,13 @@ test("columns are decoded", () => {
 
 test("rows are grouped in their order, and found", () => {
   const { starts, rows } = grouped([1, 0, 1], 2);
-  assert.deepEqual([[...starts], [...rows]], [[0, 1, 3], [1, 0, 2]]);
+  assert.deepEqual(
+    [[...starts], [...rows]],
+    [
+      [0, 1, 3],
+      [1, 0, 2],
+    ],
+  );
   assert.deepEqual([firstAbove([1, 3, 5], 3), firstAbove([], 1), firstAbove([1, 2], 9)], [2, 0, 2]);
 });
 
@@ -132,24 +167,39 @@ test("part of a bin has stalls exactly, the rest in proportion, and adds up to i
   // 0.1 s of 0.7 s outside of the stall.
   const share = 0.1 / 0.7;
   assert.ok(Math.abs(of(states, 0, LOCK) - (0.2 * S + share * 0.2 * S)) < 1);
-  const [left, right] = [ledgerOf().states(0, 0.3 * S, stalls).states, ledgerOf().states(0.3 * S, S, stalls).states];
+  const [left, right] = [
+    ledgerOf().states(0, 0.3 * S, stalls).states,
+    ledgerOf().states(0.3 * S, S, stalls).states,
+  ];
   assert.ok(Math.abs(of(left, 0, LOCK) + of(right, 0, LOCK) - 0.5 * S) < 1, "two parts are the bin");
 });
 
 test("running time is divided exactly where floats are not exact", () => {
-  assert.equal(divided(36_000_000_000_001, 999_999, 1), Number((36_000_000_000_001n * 999_999n) / 1_000_000n));
+  assert.equal(
+    divided(36_000_000_000_001, 999_999, 1),
+    Number((36_000_000_000_001n * 999_999n) / 1_000_000n),
+  );
   assert.equal(divided(5, 0, 0), 5);
 });
 
 test("stalls that overlap a range are found though an earlier one lasts longer", () => {
-  const stalls = stallsOf([[0, 0, 100, 0, 16], [0, 10, 5, 0, 16], [1, 20, 5, 0, 16], [0, 200, 5, 0, 16]]);
+  const stalls = stallsOf([
+    [0, 0, 100, 0, 16],
+    [0, 10, 5, 0, 16],
+    [1, 20, 5, 0, 16],
+    [0, 200, 5, 0, 16],
+  ]);
   const found = [];
   stalls.overlapping(0, 50, 60, (stall) => found.push(stall));
   assert.deepEqual(found, [0]);
 });
 
 test("a wait is blocked until it is woken, then runnable; within a fault it is the fault's", () => {
-  const stalls = stallsOf([[0, 0, 70, 30, 16], [1, 0, 100, 0, 2, 4], [1, 10, 50, 0, 16]]);
+  const stalls = stallsOf([
+    [0, 0, 70, 30, 16],
+    [1, 0, 100, 0, 2, 4],
+    [1, 10, 50, 0, 16],
+  ]);
   const out = new Float64Array(2 * STATES);
   stalls.addParts(0, 60, 90, out, 0);
   stalls.addParts(1, 0, 100, out, STATES);
@@ -158,7 +208,10 @@ test("a wait is blocked until it is woken, then runnable; within a fault it is t
 });
 
 test("a poll that means a row lock is shown apart, and nothing is lost", () => {
-  const stalls = stallsOf([[0, 0, 70, 30, 18, 16, 5], [0, 200, 50, 0, 18, 1 | 16, 5]]);
+  const stalls = stallsOf([
+    [0, 0, 70, 30, 18, 16, 5],
+    [0, 200, 50, 0, 18, 1 | 16, 5],
+  ]);
   const states = new Float64Array(2 * STATES);
   states[POLL] = 120;
   const { shown, meanings } = stalls.shownStates(states, 0, 300);
@@ -194,7 +247,12 @@ function weighed(from, to, pick = () => true) {
 }
 
 test("the flame graph of a selection adds up to its ledger", () => {
-  for (const [from, to] of [[0, 2 * S], [0, S], [0.05 * S, 0.2 * S], [0.9 * S, 1.3 * S]]) {
+  for (const [from, to] of [
+    [0, 2 * S],
+    [0, S],
+    [0.05 * S, 0.2 * S],
+    [0.9 * S, 1.3 * S],
+  ]) {
     const { own } = weighed(from, to, (thread) => thread === 0);
     const sum = own.reduce((a, b) => a + b, 0);
     let expected = 0;
@@ -211,7 +269,10 @@ test("a tree is read from the root or from the leaf, with equal totals", () => {
   const { stacks, own } = weighed(0, 2 * S, (thread, state) => thread === 0 && state === LOCK);
   const [plain, reversed] = [FlameTree.of(stacks, own, false), FlameTree.of(stacks, own, true)];
   assert.ok(Math.abs(plain.totals[0] - 1.1 * S) < 1 && Math.abs(reversed.totals[0] - 1.1 * S) < 1);
-  const names = (tree) => tree.layout(0, 0.01, (number) => stacks.functionName(number)).map(({ node }) => stacks.functionName(tree.functions[node]));
+  const names = (tree) =>
+    tree
+      .layout(0, 0.01, (number) => stacks.functionName(number))
+      .map(({ node }) => stacks.functionName(tree.functions[node]));
   assert.deepEqual(names(plain), ["", "main", "work", "[blocked:lock]"]);
   assert.deepEqual(names(reversed), ["", "[blocked:lock]", "work", "main"]);
 });
@@ -219,8 +280,21 @@ test("a tree is read from the root or from the leaf, with equal totals", () => {
 test("a view comes back from its fragment", () => {
   const limits = { duration: 10 * S, threads: 5, findings: 2 };
   const view = {
-    ...emptyView(), range: [1000, 2000], zoom: [0, 5000], threads: new Set([1, 4]), states: new Set([16]), text: "a b&c=d,é",
-    stall: 218, finding: 1, sort: "time", ascending: true, all: true, idle: true, reversed: true, search: "x", counters: new Set(["a,b", "c"]),
+    ...emptyView(),
+    range: [1000, 2000],
+    zoom: [0, 5000],
+    threads: new Set([1, 4]),
+    states: new Set([16]),
+    text: "a b&c=d,é",
+    stall: 218,
+    finding: 1,
+    sort: "time",
+    ascending: true,
+    all: true,
+    idle: true,
+    reversed: true,
+    search: "x",
+    counters: new Set(["a,b", "c"]),
   };
   assert.deepEqual(viewOfFragment(`#${fragmentOf(view)}`, limits), view);
   assert.equal(fragmentOf(emptyView()), "");
@@ -228,15 +302,26 @@ test("a view comes back from its fragment", () => {
 
 test("a damaged fragment is a view of everything", () => {
   const limits = { duration: 1000, threads: 5, findings: 0 };
-  for (const text of ["#t=5-1&z=a-b&th=9,x&s=99&id=-1&f=0&sort=evil", "#%%%&&=&q=%E0%A4%A", "#__proto__=1&constructor=x"]) {
+  for (const text of [
+    "#t=5-1&z=a-b&th=9,x&s=99&id=-1&f=0&sort=evil",
+    "#%%%&&=&q=%E0%A4%A",
+    "#__proto__=1&constructor=x",
+  ]) {
     assert.deepEqual(viewOfFragment(text, limits), emptyView());
   }
 });
 
 test("heat maps count each stall once", () => {
-  const stalls = stallsOf([[0, 0, 1_000_000, 0, 16], [0, 5_000_000, 1_000, 0, 16], [1, 1.5 * S, 10, 0, 16]]);
+  const stalls = stallsOf([
+    [0, 0, 1_000_000, 0, 16],
+    [0, 5_000_000, 1_000, 0, 16],
+    [1, 1.5 * S, 10, 0, 16],
+  ]);
   const cells = latencyGrid(stalls, [0, 1, 2], 0, 2 * S, 10);
-  assert.equal(cells.reduce((a, b) => a + b, 0), 3);
+  assert.equal(
+    cells.reduce((a, b) => a + b, 0),
+    3,
+  );
   assert.deepEqual([latencyRow(0), latencyRow(1e30)], [0, LATENCY_ROWS - 1]);
   assert.ok(latencyOfRow(latencyRow(5e6)) <= 5e6 && latencyOfRow(latencyRow(5e6) + 1) > 5e6);
   const grid = offsetGrid(stalls, [0, 1, 2], 0, 2 * S, new Clock([]), 100, 10);
