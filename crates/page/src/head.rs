@@ -250,7 +250,7 @@ fn sentences(left_out: &LeftOut<'_>) -> Vec<String> {
     }
     if left_out.ledger_seconds > 1 {
         sentences.push(format!(
-            "The time between single stalls is known by {} s, because the recording is long.",
+            "The time between single stalls is known by {} s: there are too many threads or seconds for less.",
             left_out.ledger_seconds
         ));
     }

@@ -79,6 +79,11 @@ export class Stalls {
     return this.start[stall] + this.duration[stall];
   }
 
+  /** When the thread began to be late: a wait with a timeout that was overslept is late from the timeout on. */
+  lateFrom(stall) {
+    return this.end(stall) - this.late[stall];
+  }
+
   isVoluntary(stall) {
     return (this.flags[stall] & VOLUNTARY) !== 0;
   }

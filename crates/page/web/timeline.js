@@ -322,7 +322,10 @@ export class Timeline {
     if (this.overviewLate?.length !== wide) {
       this.overviewLate = new Int32Array(wide).fill(-1);
       for (const stall of model.lateStalls) {
-        const x = Math.min(wide - 1, Math.max(0, Math.floor(this.xOf(stalls.start[stall], whole) - GUTTER)));
+        const x = Math.min(
+          wide - 1,
+          Math.max(0, Math.floor(this.xOf(stalls.lateFrom(stall), whole) - GUTTER)),
+        );
         if (this.overviewLate[x] < 0 || stalls.late[stall] > stalls.late[this.overviewLate[x]])
           this.overviewLate[x] = stall;
       }
@@ -493,7 +496,7 @@ export class Timeline {
     stalls.overlapping(thread, from, to, (stall) => {
       if (stalls.duration[stall] >= least) labelled.push(stall);
       if (stalls.isVoluntary(stall)) return;
-      const x = Math.max(0, Math.min(columns - 1, Math.floor(this.xOf(stalls.start[stall]) - GUTTER)));
+      const x = Math.max(0, Math.min(columns - 1, Math.floor(this.xOf(stalls.lateFrom(stall)) - GUTTER)));
       if (latest[x] < 0 || stalls.late[stall] > stalls.late[latest[x]]) latest[x] = stall;
     });
     latest.forEach((stall, x) => {

@@ -194,6 +194,13 @@ test("stalls that overlap a range are found though an earlier one lasts longer",
   assert.deepEqual(found, [0]);
 });
 
+test("an overslept wait is late from its timeout on", () => {
+  const stalls = stallsOf([[0, 100, 70, 30, 18]]);
+  assert.equal(stalls.lateFrom(0), 100);
+  stalls.late[0] = 20;
+  assert.equal(stalls.lateFrom(0), 180);
+});
+
 test("a wait is blocked until it is woken, then runnable; within a fault it is the fault's", () => {
   const stalls = stallsOf([
     [0, 0, 70, 30, 16],
