@@ -38,6 +38,12 @@ record() {
     return $status
 }
 
+# A mark that tries to leave the page's data, with controls, and longer than a page shows.
+readonly MARK='</script><img src=x onerror=ran=1>'
+hostile_marks() {
+    printf 'time,text\n+0.5s,"%s \u202e \x1b[31m ""quoted"" %s"\n' "$MARK" "$(printf 'x%.0s' {1..10000})"
+}
+
 # All recordings; 3 where this machine may not record.
 record_all() {
     record "$STORE/lock.db" "$SCENARIOS/lock" -d 2 || return
@@ -45,6 +51,8 @@ record_all() {
     record "$STORE/doubled.db" "$SCENARIOS/lock" -d 4 -n 10 -k 2
     cp "$SCENARIOS/spin" "$STORE/$HOSTILE"
     record "$STORE/hostile.db" "$STORE/$HOSTILE" -d 1
+    hostile_marks > "$STORE/marks.csv"
+    "$WALLPROF" import --marks "$STORE/marks.csv" "$STORE/hostile.db" 2> /dev/null
 }
 
 export_all() {
@@ -57,6 +65,18 @@ export_all() {
     "$WALLPROF" export "$STORE/lock.db" --to pprof -o "$STORE/lock.pb.gz"
     "$WALLPROF" export "$STORE/lock.db" --to perfetto -o "$STORE/lock.perfetto-trace"
     "$WALLPROF" stalls "$STORE/lock.db" --json --all > "$STORE/lock.stalls.json"
+    "$WALLPROF" report "$STORE/lock.db" --json > "$STORE/lock.report.json"
+    "$WALLPROF" report "$STORE/lock.db" -o "$STORE/lock.html"
+    "$WALLPROF" report "$STORE/hostile.db" -o "$STORE/hostile.html"
+    "$WALLPROF" flame "$STORE/lock.db" --from "$(whole_second)" --to "$(($(whole_second) + 1))" -o "$STORE/lock.second.folded"
+}
+
+# The first second of the wall clock that the recording has as a whole.
+whole_second() {
+    local start
+    start=$(grep -oE '"start_ns":[0-9]+' "$STORE/lock.report.json" | head -1)
+    start=${start#*:}
+    echo $((start / 1000000000 + 1))
 }
 
 # The facts on which all formats must agree.
@@ -109,6 +129,14 @@ npm_packages() {
     cp "$HERE"/*.mjs "$STORE"
 }
 
+# The modules of the page that need no browser.
+check_page_modules() {
+    command -v node > /dev/null || { skip "the modules of the page: there is no node (apt-get install nodejs)"; return; }
+    local log="$STORE/page-modules.log"
+    node --test crates/page/web/tests > "$log" 2>&1 || fail "the modules of the page: $(grep -A9 '^not ok' "$log")"
+    passed "the modules of the page"
+}
+
 check_in_browser() {
     [ -x "$CHROMIUM" ] || { skip "the browser: there is no $CHROMIUM (apt-get install chromium)"; return; }
     command -v npm > /dev/null || { skip "the browser: there is no npm"; return; }
@@ -120,6 +148,11 @@ check_in_browser() {
     node "$STORE/hostile.mjs" flame "$STORE/hostile.svg" "$HOSTILE" || fail "hostile names in a browser"
     node "$STORE/hostile.mjs" diff "$STORE/hostile-diff.svg" "$HOSTILE" || fail "hostile names in the diff's picture"
     passed "hostile names in a browser"
+    node "$STORE/page.mjs" "$STORE/lock.html" "$STORE/lock.report.json" "$STORE/lock.stalls.json" "$STORE/lock.folded" \
+        "$STORE/lock.second.folded" "$(whole_second)" "$STORE/page.png" || fail "the page in a browser"
+    passed "the page in a browser: numbers, drag, zoom, filter, search, link"
+    node "$STORE/hostile-page.mjs" "$STORE/hostile.html" "$HOSTILE" "$MARK" || fail "hostile names on the page"
+    passed "hostile names on the page"
     node "$STORE/speedscope.mjs" "$STORE/lock.speedscope.json" "$STORE/speedscope.png" || fail "speedscope"
     passed "speedscope"
     take_picture
@@ -145,4 +178,5 @@ export_all
 check_pprof
 check_inferno
 check_perfetto
+check_page_modules
 check_in_browser

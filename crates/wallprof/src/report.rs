@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::findings::Background;
 use crate::meanings::open_recording;
 use crate::output::to_stdout;
+use crate::page;
 use crate::terminal::style_for_stdout;
 
 /// The number of stalls that a report shows with their stacks.
@@ -20,6 +21,10 @@ const LONGEST_SHOWN: usize = 5;
 
 /// Runs the command.
 pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
+    if let Some(output) = &args.output {
+        page::write(&args.file, output, &args.meaning.rules()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let recording = open_recording(&args.file, &args.meaning.rules()?)?;
     let (stalls, collector) = stalls(&recording)?;
     let background = Background::read(&recording)?;

@@ -44,8 +44,13 @@ pub struct ReportArgs {
     pub file: PathBuf,
 
     /// One JSON object, for programs
-    #[arg(long)]
+    #[arg(long, conflicts_with = "output")]
     pub json: bool,
+
+    /// Write a page instead, which any browser opens without a network: threads over time, stalls with their
+    /// stacks, heat maps, flame graph
+    #[arg(short = 'o', long = "output", value_name = "FILE.html")]
+    pub output: Option<PathBuf>,
 
     #[command(flatten)]
     pub meaning: MeaningArgs,

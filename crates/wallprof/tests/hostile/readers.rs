@@ -13,9 +13,10 @@ const TWIN: &str = "TWIN";
 const MARKS: &str = "MARKS";
 
 /// Every reader. `FILE` is the hostile recording, `FOLDER` the folder it is in, `TWIN` a valid one, `OUT` a new file.
-const READERS: [&[&str]; 24] = [
+const READERS: [&[&str]; 25] = [
     &["report", FILE],
     &["report", "--json", FILE],
+    &["report", FILE, "-o", "OUT.html"],
     &["stalls", "--all", FILE],
     &["stalls", "--all", "--each", FILE],
     &["stalls", "--json", "--all", FILE],
