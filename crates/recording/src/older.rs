@@ -31,7 +31,7 @@ const ADDED: [&str; 11] = [
 ];
 
 /// Tables that files of the current schema may not have yet.
-const ADDED_LAST: [&str; 3] = ["meaning", "stall_meaning", "label"];
+const ADDED_LAST: [&str; 5] = ["meaning", "stall_meaning", "label", "span_cell", "span"];
 
 /// The name that a table of the current schema has in a file of schema `found`.
 pub(crate) fn table_in(found: u32, table: &str) -> &str {

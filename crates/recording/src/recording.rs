@@ -10,14 +10,16 @@ use wallprof_model::profile::{
     CrossCallRow, FoldedStalls, InterruptRow, IntrusionRow, KernelDelayRow, LedgerRow, RecordingInfo,
     ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
-use wallprof_model::{EpochSecond, Mark, Meaning, Meanings, StackId, ThreadCalls, ThreadKey, WaitRow};
+use wallprof_model::{
+    EpochSecond, Mark, Meaning, Meanings, Span, SpanDelta, StackId, ThreadCalls, ThreadKey, WaitRow,
+};
 
 use crate::counters::{self, Counters};
 use crate::error::Result;
 use crate::reader::Reader;
 use crate::seconds::Seconds;
 use crate::stalls::{StallFilter, Stalls};
-use crate::{calls, folded, info, interrupts, intrusions, kernel_activity, stalls, threads, waits};
+use crate::{calls, folded, info, interrupts, intrusions, kernel_activity, spans, stalls, threads, waits};
 
 pub struct Recording {
     reader: Reader,
@@ -129,6 +131,16 @@ impl Recording {
     /// The stalls that the size budget folded into counts.
     pub fn folded(&self) -> Result<Vec<FoldedStalls>> {
         self.checked(folded::read(&self.reader))
+    }
+
+    /// All spans, added up by thread, kind and duration.
+    pub fn span_sums(&self) -> Result<Vec<SpanDelta>> {
+        self.checked(spans::sums(&self.reader))
+    }
+
+    /// Single spans, longest first.
+    pub fn spans(&self) -> Result<Vec<(u64, Span)>> {
+        self.checked(spans::longest(&self.reader))
     }
 
     /// The threads whose calls are known, in the order in which they were first seen.

@@ -22,6 +22,7 @@ mod report;
 mod runs;
 mod style;
 mod surroundings;
+mod tail;
 mod text;
 mod timestamps;
 mod units;
@@ -35,7 +36,7 @@ pub use export::{
 };
 pub use flame::{Flame, flame_svg};
 pub use functions::{calls_diff_text, functions_text};
-pub use json::{calls_diff_json, report_json, report_json_with_functions, stall_json};
+pub use json::{calls_diff_json, report_json, report_json_with_functions, stall_json, tail_json};
 pub use now::{threads_json, threads_text, waits_text};
 pub use page::{Page, page_text};
 pub use report::Report;
@@ -45,4 +46,5 @@ pub use runs::{
 };
 pub use style::Style;
 pub use surroundings::Surroundings;
+pub use tail::TailText;
 pub use text::{StallGroupsText, StallsText, report_text};

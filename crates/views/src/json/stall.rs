@@ -111,7 +111,7 @@ impl<'a> MeaningJson<'a> {
 }
 
 #[derive(Serialize)]
-struct WakerJson<'a> {
+pub(super) struct WakerJson<'a> {
     context: &'static str,
     thread: Option<u32>,
     pid: Option<u32>,
@@ -123,7 +123,7 @@ struct WakerJson<'a> {
 }
 
 impl<'a> WakerJson<'a> {
-    fn of(waker: &'a WakerRecord) -> Self {
+    pub fn of(waker: &'a WakerRecord) -> Self {
         let thread = waker.thread.as_ref();
         WakerJson {
             context: if thread.is_some() { "task" } else { "interrupt" },
@@ -139,7 +139,7 @@ impl<'a> WakerJson<'a> {
 }
 
 #[derive(Serialize)]
-struct LockJson<'a> {
+pub(super) struct LockJson<'a> {
     address: Option<Hex>,
     owner: Option<OwnerJson<'a>>,
 }
@@ -158,7 +158,7 @@ struct OwnerJson<'a> {
 }
 
 impl<'a> LockJson<'a> {
-    fn of(lock: &'a LockRecord, holder: Option<&'a Holder>) -> Self {
+    pub fn of(lock: &'a LockRecord, holder: Option<&'a Holder>) -> Self {
         let user = holder.and_then(|holder| holder.user.as_ref());
         let owner = |owner: &'a ThreadRef| OwnerJson {
             thread: row(owner),
