@@ -27,14 +27,8 @@ struct Pause {
 impl ThreadPauses {
     pub fn add(&mut self, stall: &StallRecord) {
         let (start, end) = (stall.start.0, stall.end.0);
-        let (state, runnable_ns) = match stall.reason {
-            StallReason::Preempted => (State::Preempted, 0),
-            StallReason::Minor => (State::FaultMinor, stall.runnable_ns),
-            StallReason::Major => (State::FaultMajor, stall.runnable_ns),
-            StallReason::Blocked(reason) => (State::Blocked(reason), stall.runnable_ns),
-            // What it waited for before its wakeup is not recorded.
-            StallReason::Runnable => (State::Blocked(Reason::Other), stall.runnable_ns),
-        };
+        let state = state_of(stall);
+        let runnable_ns = if state == State::Preempted { 0 } else { stall.runnable_ns };
         let runnable_from = end.saturating_sub(runnable_ns).clamp(start, end.max(start));
         self.pauses.push(Pause { start, runnable_from, end, state: SpanState::Of(state) });
     }
@@ -79,6 +73,19 @@ impl ThreadPauses {
     }
 }
 
+/// The state of a stall before its wakeup.
+pub(super) fn state_of(stall: &StallRecord) -> State {
+    match stall.reason {
+        StallReason::Preempted => State::Preempted,
+        StallReason::Minor => State::FaultMinor,
+        StallReason::Major => State::FaultMajor,
+        StallReason::Blocked(reason) => State::Blocked(reason),
+        StallReason::Runnable if stall.lock.is_some() => State::Blocked(Reason::Lock),
+        // What else it waited for before its wakeup is not recorded.
+        StallReason::Runnable => State::Blocked(Reason::Other),
+    }
+}
+
 impl Pause {
     /// Adds the part of it within these times.
     fn add_to(&self, states: &mut SpanStates, from: u64, to: u64) {
@@ -97,6 +104,7 @@ impl Pause {
 mod tests {
     use proptest::prelude::*;
     use wallprof_model::ThreadKey;
+    use wallprof_model::profile::LockRecord;
 
     use super::*;
 
@@ -141,6 +149,16 @@ mod tests {
                 ("blocked:lock", 30)
             ])
         );
+    }
+
+    #[test]
+    fn wait_for_a_lock_is_one_even_if_the_wait_for_a_cpu_was_longer() {
+        let mut pauses = ThreadPauses::default();
+        let stall = StallRecord::new(1, ThreadKey(1), StallReason::Runnable, MonoNs(100), 40);
+        let lock = Some(LockRecord { address: 8, owner: None });
+        pauses.add(&StallRecord { runnable_ns: 30, lock, ..stall });
+        pauses.finish();
+        assert_eq!(states(&pauses, 100, 140), named(&[("runnable", 30), ("blocked:lock", 10)]));
     }
 
     #[test]

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use wallprof_model::histogram::{Cell, Histogram, bucket_from_ns, range_from_bucket};
 use wallprof_model::profile::{LockRecord, ResolvedStack, StallRecord, Thread, WakerRecord};
 use wallprof_model::{
-    Meaning, MonoNs, Reason, Span, SpanDelta, SpanSource, SpanState, SpanStates, StallReason, State,
-    ThreadKey,
+    Meaning, MonoNs, Span, SpanDelta, SpanSource, SpanState, SpanStates, StallReason, State, ThreadKey,
 };
 
+use super::join::state_of;
 use crate::site::{Site, Sites};
 
 /// With fewer spans in the tail, their mean says little.
@@ -294,16 +294,9 @@ impl Tails {
 
 impl CauseKey {
     fn of(stall: &StallRecord, sites: &mut Sites) -> Self {
-        let state = match stall.reason {
-            StallReason::Preempted => State::Preempted,
-            StallReason::Runnable => State::Blocked(Reason::Other),
-            StallReason::Minor => State::FaultMinor,
-            StallReason::Major => State::FaultMajor,
-            StallReason::Blocked(reason) => State::Blocked(reason),
-        };
         let waker = stall.waker.as_ref();
         CauseKey {
-            state: SpanState::Of(state),
+            state: SpanState::Of(state_of(stall)),
             meaning: stall.meaning.clone(),
             site: sites.of(stall.user.as_ref(), stall.kernel.as_ref()),
             waker: waker.and_then(|waker| waker.thread.as_ref()).map(|thread| thread.comm.clone()),
@@ -482,7 +475,7 @@ impl Cause {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use wallprof_model::ThreadRef;
+    use wallprof_model::{Reason, ThreadRef};
 
     use super::super::ThreadPauses;
     use super::*;
