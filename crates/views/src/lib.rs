@@ -29,7 +29,7 @@ mod units;
 mod xml;
 
 pub use blame::{blame_json, blame_svg, blame_text};
-pub use diff::{Diff, DiffRows, DiffSide, calls_diff_svg, diff_json, diff_svg, diff_text};
+pub use diff::{Diff, DiffRows, DiffSide, calls_diff_svg, diff_json, diff_svg, diff_text, tail_svg};
 pub use escape::escape;
 pub use export::{
     EXPORT_FORMATS, Export, ExportFormat, Rows, Timeline, export_format, folded, pprof, speedscope,

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use wallprof_analysis::Glob;
 use wallprof_analysis::spans::{TailOptions, Tails};
-use wallprof_views::{TailText, tail_json};
+use wallprof_views::{TailText, tail_json, tail_svg};
 
 use crate::args::TailArgs;
 use crate::failure::Failure;
 use crate::meanings::open_recording;
-use crate::output::to_stdout;
+use crate::output::{check_picture, to_file, to_stdout};
 use crate::terminal::style_for_stdout;
 
 /// Runs the command. The options are checked before the file is opened.
@@ -20,6 +20,9 @@ pub fn run(args: &TailArgs) -> Result<ExitCode, Failure> {
     let thread = glob("--thread", args.thread.as_deref())?;
     let kind = glob("--kind", args.kind.as_deref())?;
     let options = options(args)?;
+    if let Some(file) = &args.output {
+        check_picture(file, &[&args.file])?;
+    }
     let recording = open_recording(&args.file, &args.meaning.rules()?)?;
     let accepts = |glob: &Option<Glob>, name: &str| glob.as_ref().is_none_or(|glob| glob.matches(name));
     let mut tails = Tails::new(
@@ -36,6 +39,9 @@ pub fn run(args: &TailArgs) -> Result<ExitCode, Failure> {
     let info = recording.info()?;
     let left_out = tails.left_out();
     let kinds = tails.finish();
+    if let Some(file) = &args.output {
+        to_file(file, &[&args.file], |mut out| Ok(tail_svg(&mut out, &kinds)?))?;
+    }
     to_stdout(|mut out| {
         match args.json {
             true => tail_json(&mut out, &kinds, &info.clock)?,

@@ -230,6 +230,10 @@ pub struct TailArgs {
     #[arg(long, value_name = "FROM-TO", default_value = "P45-P55")]
     pub body: String,
 
+    /// Draw what the slow spans have beyond the others as a flame graph
+    #[arg(short = 'o', long = "output", value_name = "FILE.svg")]
+    pub output: Option<PathBuf>,
+
     /// One JSON object, for programs
     #[arg(long)]
     pub json: bool,

@@ -35,7 +35,7 @@ const READERS: [&[&str]; 26] = [
     &["runs", FOLDER, "--json"],
     &["runs", FOLDER, "--trend", "version", "-o", "OUT.svg"],
     &["check", FILE, "--max", "reason:lock=1000s/s"],
-    &["tail", FILE, "--tail", "P50"],
+    &["tail", FILE, "--tail", "P50", "-o", "OUT.svg"],
     &["tail", FILE, "--json", "--kind", "b*"],
     &["flame", FILE, "--view", "calls", "-o", "OUT.svg"],
     &["import", "--marks", MARKS, FILE],
