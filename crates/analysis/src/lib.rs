@@ -28,6 +28,7 @@ pub mod runs;
 mod short_name;
 pub mod site;
 pub mod size;
+pub mod spans;
 pub mod stalls;
 pub mod tally;
 pub mod timepoint;

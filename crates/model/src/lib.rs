@@ -16,6 +16,7 @@ pub mod meaning;
 pub mod now;
 pub mod owner;
 pub mod profile;
+pub mod span;
 pub mod stack;
 pub mod state;
 pub mod text;
@@ -35,6 +36,7 @@ pub use loss::Loss;
 pub use meaning::{Meaning, MeaningSource, Meanings, WaitRow};
 pub use now::{Activity, Since, ThreadNow};
 pub use owner::Owner;
+pub use span::{BUSY, Span, SpanDelta, SpanSource, SpanState, SpanStates};
 pub use stack::{
     Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId, SymbolLine, is_runtime_library,
 };

@@ -40,6 +40,12 @@ INSERT INTO main.cross_call (flush_second, caller, syscall, function, count)
 INSERT INTO main.throttled (flush_second, pid, cgroup, from_ns, to_ns, quota_ns, period_ns, count, total_ns)
     SELECT 0, pid, cgroup, from_ns, to_ns, quota_ns, period_ns, count, total_ns
     FROM flight.throttled WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
+INSERT INTO main.span_cell (flush_second, thread, source, kind, bucket, count, max_ns,
+        EACH_SPAN_STATE[, ][#_ns])
+    SELECT 0, thread, source, kind, bucket, sum(count), max(max_ns), EACH_SPAN_STATE[, ][sum(#_ns)]
+    FROM flight.span_cell WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
+    GROUP BY thread, source, kind, bucket;
+COPY span WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
 INSERT INTO main.folded (flush_second, thread, reason_code, voluntary, count, total_ns, max_ns)
     SELECT 0, thread, reason_code, voluntary, sum(count), sum(total_ns), max(max_ns)
     FROM flight.folded WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
@@ -86,7 +92,8 @@ COPY thread WHERE id IN (
     FROM main.latency_cell
     UNION SELECT thread FROM main.stall UNION SELECT thread FROM main.folded UNION SELECT victim
     FROM main.interrupt
-    UNION SELECT thread FROM main.kernel_delay
+    UNION SELECT thread FROM main.kernel_delay UNION SELECT thread FROM main.span_cell
+    UNION SELECT thread FROM main.span
     UNION SELECT thread FROM main.counter_series UNION SELECT thread FROM main.mention
     UNION SELECT thread FROM main.sample_waker);
 CREATE TEMP TABLE used AS WITH RECURSIVE used (id) AS (
@@ -116,4 +123,5 @@ COPY text WHERE id IN (
     UNION SELECT path FROM main.stall_file UNION SELECT symbol FROM main.binding UNION SELECT library
     FROM main.binding
     UNION SELECT syscall FROM main.cross_call UNION SELECT function FROM main.cross_call
-    UNION SELECT cgroup FROM main.throttled);
+    UNION SELECT cgroup FROM main.throttled UNION SELECT kind FROM main.span_cell UNION SELECT kind
+    FROM main.span);

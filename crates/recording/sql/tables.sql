@@ -146,6 +146,24 @@ CREATE TABLE stall_ran (
     PRIMARY KEY (stall, position)
 ) WITHOUT ROWID;
 
+-- Operations of the application, by thread, kind and duration, with the time of each state in them. source:
+-- busy, import. Buckets as in latency_cell.
+CREATE TABLE span_cell (
+    flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, source TEXT NOT NULL, kind INTEGER NOT NULL,
+    bucket INTEGER NOT NULL,
+    count INTEGER NOT NULL, max_ns INTEGER NOT NULL,
+    EACH_SPAN_STATE[, ][#_ns INTEGER NOT NULL],
+    PRIMARY KEY (flush_second, thread, source, kind, bucket)
+) WITHOUT ROWID;
+
+-- Single spans. span_cell has them, too.
+CREATE TABLE span (
+    id INTEGER PRIMARY KEY, flush_second INTEGER NOT NULL,
+    thread INTEGER NOT NULL, source TEXT NOT NULL, kind INTEGER NOT NULL,
+    start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL,
+    EACH_SPAN_STATE[, ][#_ns INTEGER NOT NULL]
+);
+
 CREATE TABLE folded (
     flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, reason_code INTEGER NOT NULL,
     voluntary INTEGER NOT NULL,

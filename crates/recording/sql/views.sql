@@ -343,6 +343,31 @@ CREATE VIEW latency AS
         LEFT JOIN metric_name ON metric_name.code = latency_cell.metric_code
     );
 
+CREATE VIEW spans AS
+    SELECT span.id, span.source, kind.text AS kind, span.thread, thread.pid, thread.tid, comm.text AS comm,
+        EPOCH(span.start_ns) AS start_epoch_ns, duration_ns, EACH_SPAN_STATE[, ][#_ns]
+    FROM span
+    LEFT JOIN text AS kind ON kind.id = span.kind
+    LEFT JOIN thread ON thread.id = span.thread
+    LEFT JOIN text AS comm ON comm.id = thread.comm;
+
+CREATE VIEW span_latency AS
+    SELECT source, kind.text AS kind, thread, thread_pid AS pid, thread_tid AS tid, comm,
+        CASE WHEN bucket < 16 THEN bucket ELSE (16 + bucket % 16) << (bucket / 16 - 1) END AS from_ns,
+        CASE WHEN bucket < 16 THEN bucket + 1 ELSE (17 + bucket % 16) << (bucket / 16 - 1) END AS to_ns,
+        count, max_ns, EACH_SPAN_STATE[, ][#_ns]
+    FROM (
+        SELECT span_cell.*, thread.pid AS thread_pid, thread.tid AS thread_tid, comm.text AS comm
+        FROM (
+            SELECT source, kind, thread, bucket, sum(count) AS count, max(max_ns) AS max_ns,
+                EACH_SPAN_STATE[, ][sum(#_ns) AS #_ns]
+            FROM span_cell GROUP BY source, kind, thread, bucket
+        ) AS span_cell
+        LEFT JOIN thread ON thread.id = span_cell.thread
+        LEFT JOIN text AS comm ON comm.id = thread.comm
+    ) AS cell
+    LEFT JOIN text AS kind ON kind.id = cell.kind;
+
 CREATE VIEW interrupts AS
     SELECT cpu, kind, name.text AS name, nullif(victim, 0) AS victim_thread, comm.text AS victim_comm,
         count, total_ns, max_ns

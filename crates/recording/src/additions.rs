@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, Result as SqlResult, params};
-use wallprof_model::MonoNs;
 use wallprof_model::counter::{CounterKind, CounterUnit, Mark};
+use wallprof_model::{MonoNs, Span, SpanDelta, SpanSource};
 
 use crate::error::{Action, Error, Result};
 use crate::foreign;
 use crate::header;
 use crate::intern::clipped;
+use crate::pending::SpanSum;
+use crate::spans;
 
 /// Limit on metric names. With more, the column that was read as names is most likely another one.
 pub const MAX_METRICS: usize = 1000;
@@ -70,12 +72,45 @@ impl Additions {
         self.or_failed(insert(&self.connection)).map(drop)
     }
 
+    /// Adds spans of one kind: single ones, and the sums of all. They replace the imported spans of that kind.
+    pub fn spans(&mut self, kind: &str, spans: &[&Span], sums: &[SpanDelta]) -> Result<()> {
+        self.or_failed(write_spans(&self.connection, clipped(kind), spans, sums))
+    }
+
     pub fn commit(self) -> Result<()> {
         self.or_failed(self.connection.execute_batch("COMMIT"))
     }
 
     fn or_failed<T>(&self, result: SqlResult<T>) -> Result<T> {
         result.map_err(|source| Error::from_sqlite(&self.path, Action::Write, source))
+    }
+}
+
+fn write_spans(connection: &Connection, kind: &str, spans: &[&Span], sums: &[SpanDelta]) -> SqlResult<()> {
+    let kind = text_row(connection, kind)?;
+    for table in ["span", "span_cell"] {
+        connection
+            .prepare_cached(&format!("DELETE FROM {table} WHERE kind = ? AND source = ?"))?
+            .execute(params![kind, SpanSource::Import.name()])?;
+    }
+    let sums = sums.iter().map(|delta| {
+        let sum = SpanSum { count: delta.count, max_ns: delta.max_ns, states: delta.states };
+        ((delta.thread.0, SpanSource::Import, kind, delta.bucket), sum)
+    });
+    spans::write_sums(connection, sums, 0)?;
+    spans.iter().try_for_each(|span| spans::write_span(connection, span, kind, 0))
+}
+
+/// The row of a text.
+fn text_row(connection: &Connection, text: &str) -> SqlResult<u32> {
+    let found = connection.query_row("SELECT id FROM text WHERE text = ?", [text], |row| row.get("id"));
+    match found {
+        Err(rusqlite::Error::QueryReturnedNoRows) => {
+            connection.execute("INSERT INTO text (text) VALUES (?)", [text])?;
+            let row = connection.last_insert_rowid();
+            u32::try_from(row).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(0, row))
+        }
+        found => found,
     }
 }
 

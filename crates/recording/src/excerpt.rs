@@ -14,6 +14,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use wallprof_model::MonoNs;
 
 use crate::error::{Action, Error, Result};
+use crate::lists;
 use crate::new_file;
 use crate::schema;
 use crate::start::RecordingStart;
@@ -101,7 +102,7 @@ fn copying(connection: &Connection) -> rusqlite::Result<String> {
         }
         sql.push('\n');
     }
-    Ok(sql)
+    Ok(lists::expand(&sql))
 }
 
 /// Whole seconds, cut at the start and the end of the recording.

@@ -27,6 +27,8 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
             "kernel_delay",
             "cross_call",
             "throttled",
+            "span_cell",
+            "span",
             "folded",
             "loss",
             "overhead",

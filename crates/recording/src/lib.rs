@@ -40,6 +40,7 @@ mod row;
 mod schema;
 mod seconds;
 mod snapshot;
+mod spans;
 mod stacks;
 mod stalls;
 mod start;

@@ -31,7 +31,8 @@ const ADDED: [&str; 11] = [
 ];
 
 /// Tables that files of the current schema may not have yet.
-const ADDED_LAST: [&str; 5] = ["meaning", "stall_meaning", "stall_word", "stall_peer", "label"];
+const ADDED_LAST: [&str; 7] =
+    ["meaning", "stall_meaning", "stall_word", "stall_peer", "label", "span_cell", "span"];
 
 /// The name that a table of the current schema has in a file of schema `found`.
 pub(crate) fn table_in(found: u32, table: &str) -> &str {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use wallprof_model::event::{Fault, InterruptKind, KernelDelay, LedgerDelta, Peer, Stall, Throttled};
 use wallprof_model::histogram::Cell;
-use wallprof_model::{CallFrame, CallNumbers, ClockAnchor, Counter, Frame, IntrusionKind, MonoNs};
+use wallprof_model::{
+    CallFrame, CallNumbers, ClockAnchor, Counter, Frame, IntrusionKind, MonoNs, Span, SpanSource, SpanStates,
+};
 
 use crate::budget::Candidate;
 use crate::intern::Node;
@@ -40,6 +42,9 @@ pub(crate) struct Pending {
     pub cross_calls: BTreeMap<(u32, u32, u32), u64>,
     /// With the text row of the group's name.
     pub throttled: Vec<(Throttled, u32)>,
+    pub span_cells: BTreeMap<SpanKey, SpanSum>,
+    /// With the text row of the kind. The thread of each is the file's row.
+    pub spans: Vec<(Span, u32)>,
     pub call_paths: Vec<CallPathRow>,
     pub call_resolution_ns: Option<u64>,
     /// The thread of each is the file's row.
@@ -47,6 +52,16 @@ pub(crate) struct Pending {
     pub counter_values: Vec<(u32, MonoNs, f64)>,
     pub losses: BTreeMap<String, u64>,
     pub overhead: Overhead,
+}
+
+/// Thread, source, kind and bucket of spans.
+pub(crate) type SpanKey = (u32, SpanSource, u32, u16);
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SpanSum {
+    pub count: u64,
+    pub max_ns: u64,
+    pub states: SpanStates,
 }
 
 /// Changes of a thread since the last commit.
@@ -213,6 +228,8 @@ impl Pending {
             self.kernel_delays.len(),
             self.cross_calls.len(),
             self.throttled.len(),
+            self.span_cells.len(),
+            self.spans.len(),
             self.call_paths.len(),
             self.counters.len(),
             self.counter_values.len(),

@@ -140,6 +140,8 @@ impl Recorder {
                 let cgroup = self.text(&throttled.cgroup);
                 self.pending.throttled.push((throttled, cgroup));
             }
+            Event::Spans(delta) => self.spans(&delta),
+            Event::Span(span) => self.span(*span),
             Event::CallResolution(ns) => {
                 let known = &mut self.pending.call_resolution_ns;
                 *known = Some(known.map_or(ns, |known| known.max(ns)));

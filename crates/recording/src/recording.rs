@@ -12,7 +12,7 @@ use wallprof_model::profile::{
     ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
 use wallprof_model::{
-    EpochSecond, Mark, Meaning, Meanings, StackId, ThreadCalls, ThreadKey, WaitRow, WordRow,
+    EpochSecond, Mark, Meaning, Meanings, Span, SpanDelta, StackId, ThreadCalls, ThreadKey, WaitRow, WordRow,
 };
 
 use crate::counters::{self, Counters};
@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::reader::Reader;
 use crate::seconds::Seconds;
 use crate::stalls::{StallFilter, Stalls};
-use crate::{calls, folded, info, interrupts, intrusions, kernel_activity, stalls, threads, waits};
+use crate::{calls, folded, info, interrupts, intrusions, kernel_activity, spans, stalls, threads, waits};
 
 pub struct Recording {
     reader: Reader,
@@ -142,6 +142,16 @@ impl Recording {
     /// The stalls that the size budget folded into counts.
     pub fn folded(&self) -> Result<Vec<FoldedStalls>> {
         self.checked(folded::read(&self.reader))
+    }
+
+    /// All spans, added up by thread, kind and duration.
+    pub fn span_sums(&self) -> Result<Vec<SpanDelta>> {
+        self.checked(spans::sums(&self.reader))
+    }
+
+    /// Single spans, longest first.
+    pub fn spans(&self) -> Result<Vec<(u64, Span)>> {
+        self.checked(spans::longest(&self.reader))
     }
 
     /// The threads whose calls are known, in the order in which they were first seen.

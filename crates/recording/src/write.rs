@@ -7,6 +7,7 @@ use wallprof_model::{CallFrame, MonoNs};
 use crate::ledger;
 use crate::pending::{Pending, StallRow};
 use crate::schema::flag;
+use crate::spans;
 
 /// The progress of a recording with this transaction.
 #[derive(Clone, Copy)]
@@ -31,6 +32,7 @@ pub(crate) fn write(to: &Connection, pending: &Pending, progress: Progress) -> R
     write_interrupts(to, pending, progress.flush_second)?;
     write_intrusions(to, pending, progress.flush_second)?;
     write_kernel_delays(to, pending, progress.flush_second)?;
+    spans::write(to, pending, progress.flush_second)?;
     write_calls(to, pending)?;
     write_counters(to, pending)?;
     write_losses(to, pending, progress.flush_second)?;

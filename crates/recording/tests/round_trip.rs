@@ -14,10 +14,11 @@ use wallprof_model::histogram::Cell;
 use wallprof_model::profile::{BoundAtFirstCall, Overhead, ResolvedStack, Thread, Unwinding};
 use wallprof_model::state::Metric;
 use wallprof_model::{
-    ClockAnchor, EpochNs, Event, FrameId, FrameKind, Histogram, MonoNs, Reason, StackEnd, StackId, StallKind,
-    StallReason, State, SymbolLine, ThreadKey, ThreadRef,
+    BUSY, ClockAnchor, EpochNs, Event, FrameId, FrameKind, Histogram, MonoNs, Reason, Span, SpanDelta,
+    SpanSource, SpanStates, StackEnd, StackId, StallKind, StallReason, State, SymbolLine, ThreadKey,
+    ThreadRef,
 };
-use wallprof_recording::{Recording, StallFilter, Summary, UNKNOWN_REFERENCE};
+use wallprof_recording::{Additions, Recording, StallFilter, Summary, UNKNOWN_REFERENCE};
 
 /// Records the definitions and `events`, and opens the result.
 fn recording_of(events: Vec<Event>) -> (Place, Recording, Summary) {
@@ -421,6 +422,56 @@ fn kernel_delays_and_calls_on_other_cpus() {
     assert_eq!(found, [(None, 1), (Some("munmap"), 5)]);
     let first = &recording.cross_calls().unwrap()[0];
     assert_eq!((first.caller.key, first.function.as_deref()), (Some(ThreadKey(1)), Some("flush_tlb_func")));
+}
+
+#[test]
+fn spans_and_their_sums_come_back() {
+    let states = |ns: u64| SpanStates(std::array::from_fn(|at| ns + at as u64));
+    let delta = |bucket: u16, count: u64, max_ns: u64| SpanDelta {
+        thread: ThreadKey(7),
+        source: SpanSource::Busy,
+        kind: BUSY.into(),
+        bucket,
+        count,
+        max_ns,
+        states: states(max_ns),
+    };
+    let span = |start: u64, ns: u64| Span {
+        thread: ThreadKey(7),
+        source: SpanSource::Busy,
+        kind: BUSY.into(),
+        start: at(start),
+        end: at(start + ns),
+        states: states(ns),
+    };
+    let (place, recording, _) = recording_of(vec![
+        Event::Spans(Box::new(delta(90, 3, 1_000))),
+        Event::Spans(Box::new(delta(20, 1, 25))),
+        Event::Spans(Box::new(delta(90, 2, 1_010))),
+        Event::Span(Box::new(span(5, 25))),
+        Event::Span(Box::new(span(100, 1_010))),
+        Event::Span(Box::new(Span { thread: ThreadKey(99), ..span(1, 1) })),
+    ]);
+    let row = |delta: SpanDelta| SpanDelta { thread: ThreadKey(1), ..delta };
+    let mut both = delta(90, 5, 1_010);
+    both.states.add(&states(1_000));
+    assert_eq!(recording.span_sums().unwrap(), [row(delta(20, 1, 25)), row(both)]);
+    let found: Vec<Span> = recording.spans().unwrap().into_iter().map(|(_, span)| span).collect();
+    let of_row = |span: Span| Span { thread: ThreadKey(1), ..span };
+    assert_eq!(found, [of_row(span(100, 1_010)), of_row(span(5, 25))], "longest first");
+    drop(recording);
+
+    let imported = |ns| Span { source: SpanSource::Import, kind: "order".into(), ..of_row(span(7, ns)) };
+    for ns in [40, 50] {
+        let mut additions = Additions::open(&place.file()).unwrap();
+        let sum = SpanDelta { source: SpanSource::Import, ..row(delta(25, 1, ns)) };
+        additions.spans("order", &[&imported(ns)], &[sum]).unwrap();
+        additions.commit().unwrap();
+    }
+    let recording = Recording::open(&place.file()).unwrap();
+    assert_eq!(recording.spans().unwrap()[1].1, imported(50), "the second import replaces the first");
+    assert_eq!(recording.spans().unwrap().len(), 3);
+    assert_eq!(recording.span_sums().unwrap().len(), 3);
 }
 
 #[test]

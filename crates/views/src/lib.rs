@@ -22,20 +22,21 @@ mod report;
 mod runs;
 mod style;
 mod surroundings;
+mod tail;
 mod text;
 mod timestamps;
 mod units;
 mod xml;
 
 pub use blame::{blame_json, blame_svg, blame_text};
-pub use diff::{Diff, DiffRows, DiffSide, calls_diff_svg, diff_json, diff_svg, diff_text};
+pub use diff::{Diff, DiffRows, DiffSide, calls_diff_svg, diff_json, diff_svg, diff_text, tail_svg};
 pub use escape::escape;
 pub use export::{
     EXPORT_FORMATS, Export, ExportFormat, Rows, Timeline, export_format, folded, pprof, speedscope,
 };
 pub use flame::{Flame, flame_svg};
 pub use functions::{calls_diff_text, functions_text};
-pub use json::{calls_diff_json, report_json, report_json_with_functions, stall_json};
+pub use json::{calls_diff_json, report_json, report_json_with_functions, stall_json, tail_json};
 pub use now::{threads_json, threads_text, waits_text};
 pub use page::{Page, page_text};
 pub use report::Report;
@@ -45,4 +46,5 @@ pub use runs::{
 };
 pub use style::Style;
 pub use surroundings::Surroundings;
+pub use tail::TailText;
 pub use text::{StallGroupsText, StallsText, report_text};

@@ -29,13 +29,16 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
         }
     }
     let run = runs::read(&args.file, &args.meaning.rules()?)?;
-    if let Some(Limited::Span { kind, .. }) =
-        limits.iter().map(|limit| &limit.on).find(|on| matches!(on, Limited::Span { .. }))
-    {
-        return Err(Failure::failed(format!(
-            "the limit on the span `{kind}` cannot be checked: there are no spans in {}",
-            args.file.display()
-        )));
+    for limit in &limits {
+        if let Limited::Span { kind, .. } = &limit.on
+            && !run.spans.contains_key(kind)
+        {
+            return Err(Failure::failed(format!(
+                "the limit on the span `{kind}` cannot be checked: there is no span of this kind in {}: add some \
+                 with `wallprof import --spans FILE.csv`",
+                args.file.display()
+            )));
+        }
     }
     let violations = violations(&run, &limits, &args.no_findings);
     violations.iter().for_each(|violation| say(violation));
@@ -53,7 +56,8 @@ fn violations(run: &Run, limits: &[Limit], no_findings: &[String]) -> Vec<String
     let of_limits = limits.iter().filter_map(|limit| {
         let measured = exceeded(run, limit)?.measured_ns;
         let (has, most) = (text_from_ns(measured, "µs"), text_from_ns(limit.most_ns, "µs"));
-        Some(format!("{} took {has} of each second, more than the limit of {most}", name_of(&limit.on)))
+        let of = if matches!(limit.on, Limited::Span { .. }) { "" } else { " of each second" };
+        Some(format!("{} took {has}{of}, more than the limit of {most}", name_of(&limit.on)))
     });
     let is_refused = |rule: &String| no_findings.iter().any(|name| name == ANY || name == rule);
     let of_findings = run
@@ -68,7 +72,11 @@ fn name_of(on: &Limited) -> String {
     match on {
         Limited::Reason(reason) => format!("the reason {}", reason.name()),
         Limited::Meaning(name) => format!("waits with the meaning `{name}`"),
-        Limited::Span { kind, percentile } => format!("{percentile} of the span `{kind}`"),
+        Limited::Span { kind, share: 1.0.. } => format!("the longest span `{kind}`"),
+        Limited::Span { kind, share } => {
+            let percentile = format!("{:.6}", share * 100.0);
+            format!("p{} of the span `{kind}`", percentile.trim_end_matches('0').trim_end_matches('.'))
+        }
     }
 }
 
@@ -111,6 +119,15 @@ mod tests {
             [
                 "waits with the meaning `row lock` took 7.00 ms of each second, more than the limit of 5.00 ms",
                 "the finding deadlock is there: two threads",
+            ]
+        );
+        run.spans.entry("order".into()).or_default().record(900_000);
+        let found = violations(&run, &[limit("span:order:p99.9=200us"), limit("span:order:max=200us")], &[]);
+        assert_eq!(
+            found,
+            [
+                "p99.9 of the span `order` took 900 µs, more than the limit of 200 µs",
+                "the longest span `order` took 900 µs, more than the limit of 200 µs",
             ]
         );
         assert_eq!(violations(&run, &[], &[ANY.into()]).len(), 1);

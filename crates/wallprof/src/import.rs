@@ -22,11 +22,11 @@ use crate::output::is_same_file;
 use crate::terminal::zone;
 
 const NO_FILE: &str = "no file was given: give a perf.data, a text of perf script or - for standard input, or add to a recording \
-     with --metrics FILE.csv or --marks FILE.csv";
+     with --metrics, --marks or --spans FILE.csv";
 
 /// Imports the file of `args`, or adds to a recording, or both.
 pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
-    let adds = !args.metrics.is_empty() || !args.marks.is_empty();
+    let adds = [&args.metrics, &args.marks, &args.spans].iter().any(|files| !files.is_empty());
     let recording = match &args.file {
         Some(file) if adds && is_recording(file) => {
             check_only(file, &args.output)?;
@@ -40,7 +40,8 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
         None => return Err(Failure::usage(NO_FILE)),
     };
     if adds {
-        additions::add(recording, &args.metrics, &args.marks)?;
+        let files = additions::Files { metrics: &args.metrics, marks: &args.marks, spans: &args.spans };
+        additions::add(recording, files)?;
     }
     Ok(ExitCode::SUCCESS)
 }

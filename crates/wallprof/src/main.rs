@@ -32,6 +32,7 @@ mod stacks;
 mod stages;
 mod stalls;
 mod symbolize;
+mod tail;
 mod terminal;
 mod watch;
 
@@ -66,9 +67,11 @@ enum Command {
     Runs(args::RunsArgs),
     /// Check a recording against limits: exit code 5 if one does not hold
     Check(args::CheckArgs),
+    /// Show why the slow operations are slow: the slowest ones minus those in the middle
+    Tail(args::TailArgs),
     /// List the rules about what waits mean
     Waits(args::WaitsArgs),
-    /// Convert another profiler's recording, such as perf.data; add metrics and marks to a recording
+    /// Convert another profiler's recording, such as perf.data; add metrics, marks and spans to a recording
     Import(args::ImportArgs),
     /// Name the frames of a recording that have no name, by build id, from debug files on this machine
     #[command(after_help = args::SYMBOLIZE_HELP)]
@@ -131,6 +134,7 @@ fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
         Command::Blame(args) => blame::run(&args),
         Command::Runs(args) => runs::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Tail(args) => tail::run(&args),
         Command::Waits(args) => meanings::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
@@ -161,6 +165,7 @@ impl Command {
             | Command::Blame(_)
             | Command::Runs(_)
             | Command::Check(_)
+            | Command::Tail(_)
             | Command::Waits(_)
             | Command::Import(_)
             | Command::Symbolize(_)

@@ -196,5 +196,6 @@ pub fn read(file: &Path, rules: &Rules) -> Result<Run, Failure> {
     })?;
     let background = Background::read(&recording)?;
     let findings = background.findings(stalls);
+    collector.spans(&recording.span_sums()?);
     Ok(collector.finish(&background.info, &background.threads, &findings))
 }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use wallprof_model::histogram::Cell;
 use wallprof_model::profile::{Finding, RecordingInfo, StallRecord, Thread};
-use wallprof_model::{Metric, State, ThreadKey};
+use wallprof_model::{Histogram, Metric, SpanDelta, State, ThreadKey};
 
 use super::figures::{FoundInRun, Place, Run, Sum, ThreadTime, What};
 use crate::diff::Group;
@@ -21,6 +22,7 @@ const MOST_GROUPS: usize = 1_000;
 pub struct RunCollector {
     sites: Sites,
     places: HashMap<StalledAt, Sum>,
+    spans: BTreeMap<String, Histogram>,
 }
 
 /// Of a stall: its thread, reason, meaning and site.
@@ -38,6 +40,14 @@ impl RunCollector {
         self.places.entry(key).or_default().add(1, stall.late_ns());
     }
 
+    /// Adds sums of spans.
+    pub fn spans(&mut self, sums: &[SpanDelta]) {
+        for SpanDelta { kind, bucket, count, max_ns, states, .. } in sums {
+            let cell = Cell { count: *count, total_ns: states.total_ns(), max_ns: *max_ns };
+            self.spans.entry(kind.to_string()).or_default().add_cell(*bucket, cell);
+        }
+    }
+
     pub fn finish(self, info: &RecordingInfo, threads: &[Thread], findings: &[Finding]) -> Run {
         let mut run = Run {
             labels: info.labels.clone(),
@@ -45,6 +55,7 @@ impl RunCollector {
             duration_ns: info.end.0.saturating_sub(info.start.0),
             min_stall_ns: info.min_stall_ns,
             findings: findings.iter().map(found).collect(),
+            spans: self.spans,
             ..Run::default()
         };
         let mut groups: HashMap<ThreadKey, Group> = HashMap::new();

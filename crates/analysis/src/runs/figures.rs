@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use wallprof_model::{EpochNs, Labels, Reason, State};
+use wallprof_model::{EpochNs, Histogram, Labels, Reason, State};
 
 use crate::diff::Group;
 
@@ -26,6 +26,8 @@ pub struct Run {
     /// The same by meaning.
     pub meanings: BTreeMap<String, Sum>,
     pub findings: Vec<FoundInRun>,
+    /// Durations of spans by kind, of all processes.
+    pub spans: BTreeMap<String, Histogram>,
 }
 
 /// The time of the threads of one group.

@@ -12,8 +12,8 @@ pub enum Limited {
     Reason(StallReason),
     /// Lateness with this meaning, of waits that were kept one by one.
     Meaning(String),
-    /// A percentile of the durations of a kind of spans: `p99.9`, `max`.
-    Span { kind: String, percentile: String },
+    /// A percentile of the durations of a kind of spans, as a share of them; 1 is the longest.
+    Span { kind: String, share: f64 },
 }
 
 /// A limit in nanoseconds: per second of wall time, or of a span.
@@ -61,10 +61,9 @@ impl Limit {
             "meaning" => Limited::Meaning(name.to_owned()),
             "span" => {
                 let (kind, percentile) = name.rsplit_once(':').ok_or(LimitError::IsNoLimit)?;
-                if !is_percentile(percentile) {
-                    return Err(LimitError::IsNoPercentile(percentile.to_owned()));
-                }
-                Limited::Span { kind: kind.to_owned(), percentile: percentile.to_owned() }
+                let share = share_from_percentile(percentile)
+                    .ok_or_else(|| LimitError::IsNoPercentile(percentile.to_owned()))?;
+                Limited::Span { kind: kind.to_owned(), share }
             }
             _ => return Err(LimitError::IsNoLimit),
         };
@@ -83,18 +82,26 @@ impl Limit {
 }
 
 /// `p50`, `p99.9`, `max`.
-fn is_percentile(text: &str) -> bool {
-    let number = text.strip_prefix('p').and_then(|number| number.parse::<f64>().ok());
-    text == "max" || number.is_some_and(|number| number > 0.0 && number < 100.0)
+fn share_from_percentile(text: &str) -> Option<f64> {
+    if text == "max" {
+        return Some(1.0);
+    }
+    let number = text.strip_prefix('p')?.parse::<f64>().ok()?;
+    // 99.9 / 100.0 is not the number nearest to 0.999.
+    (number > 0.0 && number < 100.0).then(|| (number * 1e6).round() / 1e8)
 }
 
-/// The measured value, if the run has more than the limit allows. `None` for a limit on spans, which a run does
-/// not have.
+/// The measured value, if the run has more than the limit allows. `None`, too, for a kind of spans that the run
+/// does not have.
 pub fn exceeded(run: &Run, limit: &Limit) -> Option<Excess> {
     let ns = match &limit.on {
         Limited::Reason(reason) => run.state_ns(&What::State(state_of(*reason))),
         Limited::Meaning(name) => run.meanings.get(name).map_or(0, |sum| sum.ns),
-        Limited::Span { .. } => return None,
+        Limited::Span { kind, share } => {
+            let durations = run.spans.get(kind)?;
+            let measured_ns = if *share < 1.0 { durations.quantile_ns(*share) } else { durations.max_ns() };
+            return (measured_ns > limit.most_ns).then_some(Excess { measured_ns });
+        }
     };
     // Rounded up: whatever is above the limit shows as more than it.
     let measured_ns = run.rate(ns).ceil() as u64;
@@ -124,7 +131,7 @@ mod tests {
         assert_eq!(Limit::parse("reason:lock=5ms/s"), Ok(Limit { on: lock, most_ns: 5_000_000 }));
         let row_lock = Limited::Meaning("row lock".into());
         assert_eq!(Limit::parse("meaning:row lock=1ms/s"), Ok(Limit { on: row_lock, most_ns: 1_000_000 }));
-        let order = Limited::Span { kind: "order".into(), percentile: "p99.9".into() };
+        let order = Limited::Span { kind: "order".into(), share: 0.999 };
         assert_eq!(Limit::parse("span:order:p99.9=200us"), Ok(Limit { on: order, most_ns: 200_000 }));
         assert_eq!(Limit::parse("meaning:a=b=0/s").map(|limit| limit.on), Ok(Limited::Meaning("a=b".into())));
     }
@@ -161,5 +168,18 @@ mod tests {
         assert_eq!((measured("reason:lock=6ms/s"), measured("reason:lock=5ms/s")), (None, Some(6_000_000)));
         assert_eq!(measured("meaning:row lock=1ms/s"), Some(1_000_001));
         assert_eq!((measured("reason:disk=0/s"), measured("meaning:GIL=0/s")), (None, None));
+    }
+
+    #[test]
+    fn percentile_of_spans_is_a_length() {
+        let mut run = Run { duration_ns: 2_000_000_000, ..Run::default() };
+        let durations = run.spans.entry("order".into()).or_default();
+        (0..1_000).for_each(|at| durations.record(if at < 998 { 10_000 } else { 900_000 + at }));
+        let measured =
+            |text: &str| exceeded(&run, &Limit::parse(text).unwrap()).map(|excess| excess.measured_ns);
+        assert_eq!((measured("span:order:p50=9us"), measured("span:order:p50=10us")), (Some(10_000), None));
+        assert_eq!(measured("span:order:p99.9=200us"), Some(900_998));
+        assert_eq!((measured("span:order:max=900us"), measured("span:order:max=1ms")), (Some(900_999), None));
+        assert_eq!(measured("span:job:p50=0"), None);
     }
 }

@@ -26,6 +26,7 @@ use crate::calls::CallPath;
 use crate::counter::{Counter, CounterKey};
 use crate::guard::IntrusionDelta;
 use crate::loss::Loss;
+use crate::span::{Span, SpanDelta};
 use crate::stack::{Frame, FrameId, Module, ModuleId, StackEnd, StackId, SymbolLine};
 use crate::thread::{ThreadInfo, ThreadKey};
 use crate::time::{ClockAnchor, MonoNs};
@@ -77,6 +78,10 @@ pub enum Event {
         name: String,
     },
     Stall(Box<Stall>),
+    /// Operations of the application, added up.
+    Spans(Box<SpanDelta>),
+    /// One of them, as an example.
+    Span(Box<Span>),
     Interrupt(InterruptDelta),
     /// Noise on a guarded CPU, and its allowed threads.
     Intrusion(Box<IntrusionDelta>),

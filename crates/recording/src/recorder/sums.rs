@@ -4,7 +4,7 @@ use wallprof_model::event::{
     CrossCallDelta, InterruptDelta, LatencyDelta, LedgerDelta, SampleDelta, WakerStacks, Weighted,
 };
 use wallprof_model::histogram::{self, Cell};
-use wallprof_model::{CallFrame, CallPath, Counter, CounterKey, IntrusionDelta, ThreadKey};
+use wallprof_model::{CallFrame, CallPath, Counter, CounterKey, IntrusionDelta, Span, SpanDelta, ThreadKey};
 
 use super::Recorder;
 use crate::intern::clipped;
@@ -91,6 +91,22 @@ impl Recorder {
         );
         let sum = self.pending.cross_calls.entry(key).or_default();
         *sum = sum.saturating_add(delta.count);
+    }
+
+    pub(super) fn spans(&mut self, delta: &SpanDelta) {
+        let Some(thread) = self.ids.thread(delta.thread) else { return };
+        let kind = self.text(clipped(&delta.kind));
+        let bucket = delta.bucket.min(histogram::BUCKETS - 1);
+        let sum = self.pending.span_cells.entry((thread, delta.source, kind, bucket)).or_default();
+        sum.count = sum.count.saturating_add(delta.count);
+        sum.max_ns = sum.max_ns.max(delta.max_ns);
+        sum.states.add(&delta.states);
+    }
+
+    pub(super) fn span(&mut self, span: Span) {
+        let Some(thread) = self.ids.thread(span.thread) else { return };
+        let kind = self.text(clipped(&span.kind));
+        self.pending.spans.push((Span { thread: ThreadKey(thread), ..span }, kind));
     }
 
     pub(super) fn counter(&mut self, key: CounterKey, mut counter: Counter) {

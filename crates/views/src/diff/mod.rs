@@ -1,16 +1,18 @@
 //! Two recordings side by side: as text, as JSON and as a differential flame graph. All times are nanoseconds
-//! per second of wall time.
+//! per second of wall time. Also the slow and the other spans of one recording, in nanoseconds a span.
 
 mod amount;
 mod calls;
 mod canvas;
 mod json;
 mod picture;
+mod spans;
 mod svg;
 mod text;
 
 pub use calls::calls_diff_svg;
 pub use json::diff_json;
+pub use spans::tail_svg;
 pub use svg::diff_svg;
 pub use text::{DiffRows, diff_text};
 

@@ -7,12 +7,14 @@ mod mark;
 mod report;
 mod stack;
 mod stall;
+mod tail;
 mod visible;
 
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use wallprof_analysis::calls::{CallComparison, FunctionCalls};
+use wallprof_analysis::spans::KindTail;
 use wallprof_model::ClockMap;
 use wallprof_model::profile::StallRecord;
 
@@ -62,6 +64,14 @@ pub fn stall_json(
     clock: &ClockMap,
 ) -> io::Result<()> {
     write_line(out, &stall::StallJson::of(stall, surroundings, clock))
+}
+
+/// Writes the spans of all kinds as one line holding one object. `clock` is the recording's.
+///
+/// # Errors
+/// The error of `out`; a broken pipe among them.
+pub fn tail_json(out: &mut impl Write, kinds: &[KindTail], clock: &ClockMap) -> io::Result<()> {
+    write_line(out, &tail::TailJson::of(kinds, clock))
 }
 
 pub(crate) fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {

@@ -116,7 +116,7 @@ impl<'a> MeaningJson<'a> {
 }
 
 #[derive(Serialize)]
-struct WakerJson<'a> {
+pub(super) struct WakerJson<'a> {
     context: &'static str,
     thread: Option<u32>,
     pid: Option<u32>,
@@ -128,7 +128,7 @@ struct WakerJson<'a> {
 }
 
 impl<'a> WakerJson<'a> {
-    fn of(waker: &'a WakerRecord) -> Self {
+    pub fn of(waker: &'a WakerRecord) -> Self {
         let thread = waker.thread.as_ref();
         WakerJson {
             context: if thread.is_some() { "task" } else { "interrupt" },
@@ -144,7 +144,7 @@ impl<'a> WakerJson<'a> {
 }
 
 #[derive(Serialize)]
-struct LockJson<'a> {
+pub(super) struct LockJson<'a> {
     address: Option<Hex>,
     owner: Option<OwnerJson<'a>>,
 }
@@ -163,7 +163,7 @@ struct OwnerJson<'a> {
 }
 
 impl<'a> LockJson<'a> {
-    fn of(lock: &'a LockRecord, holder: Option<&'a Holder>) -> Self {
+    pub fn of(lock: &'a LockRecord, holder: Option<&'a Holder>) -> Self {
         let user = holder.and_then(|holder| holder.user.as_ref());
         let owner = |owner: &'a ThreadRef| OwnerJson {
             thread: row(owner),

@@ -1,6 +1,8 @@
-//! `wallprof import --metrics` and `--marks`: adds metrics and events of the application to a recording.
+//! `wallprof import --metrics`, `--marks` and `--spans`: adds metrics, events and operations of the application
+//! to a recording.
 
 mod row;
+mod spans;
 mod table;
 
 use std::io::BufReader;
@@ -15,6 +17,7 @@ use wallprof_recording::{Additions, Recording};
 use crate::failure::{Failure, say};
 use crate::terminal::zone;
 use row::{Columns, RowError};
+use spans::SpanRows;
 use table::{Row, Table};
 
 /// Rows this long before and after the recording are still taken: alarms are often late.
@@ -32,19 +35,43 @@ struct Tally {
     why: String,
 }
 
+/// The rows that were added.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Added {
+    values: u64,
+    marks: u64,
+    spans: u64,
+}
+
+/// The files of an import.
+#[derive(Clone, Copy)]
+pub struct Files<'a> {
+    pub metrics: &'a [PathBuf],
+    pub marks: &'a [PathBuf],
+    pub spans: &'a [PathBuf],
+}
+
 /// Adds the rows of all files to a complete recording, or none of them when one file has no good row.
-pub fn add(recording: &Path, metrics: &[PathBuf], marks: &[PathBuf]) -> Result<(), Failure> {
-    let info = Recording::open(recording)?.info()?;
-    let mut target = Target { to: Additions::open(recording)?, info, zone: zone() };
-    let (mut values, mut events) = (0, 0);
-    for path in metrics {
-        values += target.file(path, Columns::of_metrics(), Target::metric)?;
+pub fn add(recording: &Path, files: Files<'_>) -> Result<(), Failure> {
+    let reader = Recording::open(recording)?;
+    let info = reader.info()?;
+    let spans = if files.spans.is_empty() { SpanRows::default() } else { SpanRows::of(&reader)? };
+    // A process must not have a recording open that it changes.
+    drop(reader);
+    let mut target = Target { to: Additions::open(recording)?, info, zone: zone(), spans };
+    let mut added = Added::default();
+    for path in files.metrics {
+        added.values += target.file(path, Columns::of_metrics(), Target::metric)?;
     }
-    for path in marks {
-        events += target.file(path, Columns::of_marks(), Target::mark)?;
+    for path in files.marks {
+        added.marks += target.file(path, Columns::of_marks(), Target::mark)?;
     }
+    for path in files.spans {
+        added.spans += target.file(path, Columns::of_spans(), Target::span)?;
+    }
+    target.spans.write(&mut target.to)?;
     target.to.commit()?;
-    say(&done_line(values, events, recording));
+    say(&added.line(recording));
     Ok(())
 }
 
@@ -53,6 +80,7 @@ struct Target {
     to: Additions,
     info: RecordingInfo,
     zone: Zone,
+    spans: SpanRows,
 }
 
 /// Whether a good row lies within the time of the recording.
@@ -116,6 +144,22 @@ impl Target {
         Ok(Ok(Taken::Inside))
     }
 
+    /// Operations are compared by their waits, so the whole of one must lie in the recording.
+    fn span(
+        &mut self,
+        columns: &Columns,
+        row: &csv::StringRecord,
+    ) -> Result<Result<Taken, RowError>, Failure> {
+        let span = match columns.span(row, &self.info, &self.zone) {
+            Ok(span) => span,
+            Err(error) => return Ok(Err(error)),
+        };
+        if span.start < self.info.start || span.end > self.info.end {
+            return Ok(Ok(Taken::Outside));
+        }
+        Ok(self.spans.add(&span).map(|()| Taken::Inside))
+    }
+
     fn is_inside(&self, from: MonoNs, to: MonoNs) -> bool {
         let (start, end) = (self.info.start.0, self.info.end.0);
         // Every time before the start of the machine is 0.
@@ -147,7 +191,7 @@ impl Tally {
         if self.bad > MAX_REPORTED {
             say(&format!("{} more rows of {path} were left out as well", self.bad - MAX_REPORTED));
         }
-        let outside = format!("are more than a minute outside the recording, which is {}", span(info, zone));
+        let outside = format!("are outside the recording, which is {}", span(info, zone));
         match self {
             Tally { taken: 0, outside: 1.., .. } => Err(Failure::failed(format!(
                 "nothing was added: the rows of {path} {outside}; check their dates and their time zone"
@@ -172,12 +216,17 @@ fn span(info: &RecordingInfo, zone: &Zone) -> String {
     format!("from {} {} to {} {}", zone.date_at(start), time(start), time(end), zone.offset_at(end))
 }
 
-fn done_line(values: u64, marks: u64, recording: &Path) -> String {
-    let counted = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    let parts = [(values, "value"), (marks, "mark")].into_iter().filter(|(number, _)| *number > 0);
-    let parts: Vec<_> = parts.map(|(number, what)| counted(number, what)).collect();
-    let recording = recording.display();
-    format!("added {} to {recording}: `wallprof stalls {recording}` shows them", parts.join(" and "))
+impl Added {
+    fn line(&self, recording: &Path) -> String {
+        let counted =
+            |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let parts = [(self.values, "value"), (self.marks, "mark"), (self.spans, "span")];
+        let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+        let parts: Vec<_> = parts.map(|(number, what)| counted(number, what)).collect();
+        let command = if self.spans > 0 { "tail" } else { "stalls" };
+        let recording = recording.display();
+        format!("added {} to {recording}: `wallprof {command} {recording}` shows them", parts.join(" and "))
+    }
 }
 
 #[cfg(test)]
@@ -186,8 +235,10 @@ mod tests {
 
     #[test]
     fn last_line_sums_up_the_added_rows() {
-        let line = done_line(12, 1, Path::new("a.db"));
+        let line = Added { values: 12, marks: 1, spans: 0 }.line(Path::new("a.db"));
         assert_eq!(line, "added 12 values and 1 mark to a.db: `wallprof stalls a.db` shows them");
+        let line = Added { spans: 2, ..Added::default() }.line(Path::new("a.db"));
+        assert_eq!(line, "added 2 spans to a.db: `wallprof tail a.db` shows them");
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Columns {
 
 const TIME: &[&str] = &["time", "timestamp", "ts", "date", "at"];
 const METRIC: &[&[&str]] = &[TIME, &["name", "metric", "series"], &["value"]];
+const SPAN: &[&[&str]] =
+    &[&["start_epoch_ns", "start"], &["end_epoch_ns", "end"], &["tid", "thread"], &["kind", "name"]];
 const MARK: &[&[&str]] = &[TIME, &["text", "mark", "event", "label", "message"], &["duration"]];
 
 /// Why a row was left out.
@@ -29,6 +31,10 @@ pub enum RowError {
     Duration(String),
     /// The recording has reached its limit of names.
     TooManyNames,
+    NoThread(String),
+    /// It ends before it starts.
+    Backwards,
+    TooManySpans,
 }
 
 impl fmt::Display for RowError {
@@ -40,8 +46,26 @@ impl fmt::Display for RowError {
             RowError::NotANumber(text) => write!(out, "{:?} is not a number", clipped(text)),
             RowError::Duration(error) => write!(out, "the duration: {error}"),
             RowError::TooManyNames => out.write_str("there are too many different names"),
+            RowError::NoThread(tid) => {
+                write!(
+                    out,
+                    "no thread {:?} was recorded at that time: give the kernel's thread id",
+                    clipped(tid)
+                )
+            }
+            RowError::Backwards => out.write_str("the span ends before it starts"),
+            RowError::TooManySpans => out.write_str("there are more spans than one import takes"),
         }
     }
+}
+
+/// An operation of the application.
+#[derive(Debug, PartialEq)]
+pub struct SpanRow<'r> {
+    pub start: MonoNs,
+    pub end: MonoNs,
+    pub tid: u32,
+    pub kind: &'r str,
 }
 
 impl Columns {
@@ -55,6 +79,11 @@ impl Columns {
         Self::in_order(MARK)
     }
 
+    /// Start, end, kernel thread id and kind.
+    pub fn of_spans() -> Self {
+        Self::in_order(SPAN)
+    }
+
     fn in_order(names: &'static [&'static [&'static str]]) -> Self {
         Columns { names, at: (0..names.len()).map(Some).collect() }
     }
@@ -64,7 +93,7 @@ impl Columns {
         let position = |names: &&'static [&'static str]| {
             row.iter().position(|field| names.contains(&field.to_ascii_lowercase().as_str()))
         };
-        if position(&TIME).is_none() {
+        if position(&self.names[0]).is_none() {
             return false;
         }
         self.at = self.names.iter().map(position).collect();
@@ -80,7 +109,17 @@ impl Columns {
     }
 
     fn time(&self, row: &StringRecord, info: &RecordingInfo, zone: &Zone) -> Result<MonoNs, RowError> {
-        let point = Timepoint::parse(self.needed(row, 0)?).map_err(RowError::Time)?;
+        self.time_at(row, 0, info, zone)
+    }
+
+    fn time_at(
+        &self,
+        row: &StringRecord,
+        column: usize,
+        info: &RecordingInfo,
+        zone: &Zone,
+    ) -> Result<MonoNs, RowError> {
+        let point = Timepoint::parse(self.needed(row, column)?).map_err(RowError::Time)?;
         point.resolve(info, zone).map_err(RowError::Time)
     }
 
@@ -96,6 +135,21 @@ impl Columns {
         let text = self.needed(row, 2)?;
         let value = text.parse::<f64>().ok().filter(|value| value.is_finite());
         Ok((at, name, value.ok_or_else(|| RowError::NotANumber(text.to_owned()))?))
+    }
+
+    pub fn span<'r>(
+        &self,
+        row: &'r StringRecord,
+        info: &RecordingInfo,
+        zone: &Zone,
+    ) -> Result<SpanRow<'r>, RowError> {
+        let (start, end) = (self.time_at(row, 0, info, zone)?, self.time_at(row, 1, info, zone)?);
+        let tid = self.needed(row, 2)?;
+        let tid = tid.parse().map_err(|_| RowError::NoThread(tid.to_owned()))?;
+        match start <= end {
+            true => Ok(SpanRow { start, end, tid, kind: self.needed(row, 3)? }),
+            false => Err(RowError::Backwards),
+        }
     }
 
     pub fn mark(&self, row: &StringRecord, info: &RecordingInfo, zone: &Zone) -> Result<Mark, RowError> {
@@ -167,6 +221,25 @@ mod tests {
             assert!(why(&["+1s", "a", number]).contains("not a number"), "{number}");
         }
         assert_eq!(why(&[]), "there is no time");
+    }
+
+    #[test]
+    fn spans_have_two_times_a_thread_and_a_kind() {
+        let span = |fields: &[&str]| {
+            let row = StringRecord::from(fields.to_vec());
+            let read = Columns::of_spans().span(&row, &info(), &Zone::utc());
+            read.map(|span| (span.start.0, span.end.0, span.tid, span.kind.to_owned()))
+        };
+        let (start, end) = ("1795264371000000100", "1795264371000000350");
+        let taken = Ok((101 * SECOND + 100, 101 * SECOND + 350, 7, "order".into()));
+        assert_eq!(span(&[start, end, "7", "order"]), taken);
+        assert_eq!(span(&[start, end, "7", "order", "id 5"]), taken);
+        let why = |fields: &[&str]| span(fields).unwrap_err().to_string();
+        assert_eq!(why(&[end, start, "7", "order"]), "the span ends before it starts");
+        assert!(why(&[start, end, "x", "order"]).starts_with("no thread \"x\" was recorded"));
+        assert_eq!(why(&[start, end, "7"]), "there is no kind");
+        let header = ["kind", "tid", "end_epoch_ns", "start_epoch_ns"].to_vec();
+        assert!(Columns::of_spans().take_header(&StringRecord::from(header)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::values::ImportFormat;
 
 #[derive(Debug, Default, Args)]
 pub struct ImportArgs {
-    /// The file to import, or the recording that --metrics and --marks are added to; - is standard input:
+    /// The file to import, or the recording that --metrics, --marks and --spans are added to; - is standard input:
     /// `perf record --call-graph dwarf -o - … | wallprof import -`
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -35,6 +35,11 @@ pub struct ImportArgs {
     /// `12:32:52.331,gap alarm,250ms`: `wallprof import --marks alarms.csv wallprof.db`
     #[arg(long, value_name = "FILE.csv")]
     pub marks: Vec<PathBuf>,
+
+    /// Add operations of the application to a recording, for `wallprof tail`: lines of start and end, in ns
+    /// since the epoch, thread id and kind; waits of at least the recording's --min-stall are found in them
+    #[arg(long, value_name = "FILE.csv")]
+    pub spans: Vec<PathBuf>,
 
     /// Intel PT: decode from this time: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the
     /// start

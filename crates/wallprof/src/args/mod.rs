@@ -25,7 +25,7 @@ use crate::failure::Failure;
 pub use import::{ImportArgs, SYMBOLIZE_HELP, SymbolizeArgs};
 pub use readers::{
     BlameArgs, CheckArgs, DiffArgs, ExportArgs, FlameArgs, MeaningArgs, ReportArgs, RunsArgs, SelectionArgs,
-    StallsArgs, WaitsArgs,
+    StallsArgs, TailArgs, WaitsArgs,
 };
 pub use record::{HeldArgs, RecordArgs};
 pub use stacks::StacksArgs;

@@ -213,6 +213,40 @@ pub struct CheckArgs {
     pub meaning: MeaningArgs,
 }
 
+#[derive(Debug, Default, Args)]
+pub struct TailArgs {
+    /// The recording to read
+    #[arg(value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+
+    /// Only spans whose kind matches, such as 'order*'
+    #[arg(long, value_name = "GLOB")]
+    pub kind: Option<String>,
+
+    /// Only the spans of threads whose name matches, such as 'worker-*'
+    #[arg(long, value_name = "GLOB")]
+    pub thread: Option<String>,
+
+    /// The slow spans: those at or above this percentile of their kind
+    #[arg(long, value_name = "PERCENTILE", default_value = "P99.9")]
+    pub tail: String,
+
+    /// The spans to compare with: those between these percentiles
+    #[arg(long, value_name = "FROM-TO", default_value = "P45-P55")]
+    pub body: String,
+
+    /// Draw what the slow spans have beyond the others as a flame graph
+    #[arg(short = 'o', long = "output", value_name = "FILE.svg")]
+    pub output: Option<PathBuf>,
+
+    /// One JSON object, for programs
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
+}
+
 /// The part of a recording that is drawn or exported.
 #[derive(Debug, Args)]
 pub struct SelectionArgs {

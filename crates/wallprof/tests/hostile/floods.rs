@@ -165,6 +165,15 @@ fn floods_of_every_other_table_end_in_order() {
         ("folded stalls", "INSERT INTO folded SELECT i, 1, 0, 0, 1, 1, 1 FROM n"),
         ("throttling", "INSERT INTO throttled SELECT 0, i, 1, i, i + 5, 1, 1, 1, 1 FROM n"),
         ("kernel delays", "INSERT INTO kernel_delay SELECT 0, 1, 'reclaim', i * 2000, 1000 FROM n"),
+        (
+            "spans",
+            "INSERT INTO span SELECT i, 0, 1, 'busy', 1, i, i, 1,1,1,1,1,1, 1,1,1,1,1,1,1,1,1,1,1,1, 1 FROM n",
+        ),
+        (
+            "sums of spans",
+            "INSERT INTO span_cell SELECT i, 1, 'busy', i % 1000, i % 976, 1, i,
+                 1,1,1,1,1,1, 1,1,1,1,1,1,1,1,1,1,1,1, 1 FROM n",
+        ),
         ("cross calls", "INSERT INTO cross_call SELECT i, 1, 1, 1, 1 FROM n"),
     ] {
         let (_, outcomes) = orderly(about, &format!("{flood} {sql}"), &ONE_OF_EACH[..3]);

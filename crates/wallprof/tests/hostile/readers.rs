@@ -13,7 +13,7 @@ const TWIN: &str = "TWIN";
 const MARKS: &str = "MARKS";
 
 /// Every reader. `FILE` is the hostile recording, `FOLDER` the folder it is in, `TWIN` a valid one, `OUT` a new file.
-const READERS: [&[&str]; 25] = [
+const READERS: [&[&str]; 27] = [
     &["report", FILE],
     &["report", "--json", FILE],
     &["report", FILE, "-o", "OUT.html"],
@@ -36,6 +36,8 @@ const READERS: [&[&str]; 25] = [
     &["runs", FOLDER, "--json"],
     &["runs", FOLDER, "--trend", "version", "-o", "OUT.svg"],
     &["check", FILE, "--max", "reason:lock=1000s/s"],
+    &["tail", FILE, "--tail", "P50", "-o", "OUT.svg"],
+    &["tail", FILE, "--json", "--kind", "b*"],
     &["flame", FILE, "--view", "calls", "-o", "OUT.svg"],
     &["import", "--marks", MARKS, FILE],
     &["symbolize", FILE, "--debug-dir", "/proc/self/fdinfo"],

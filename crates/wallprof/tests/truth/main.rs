@@ -32,6 +32,7 @@ mod preempted;
 mod readers;
 mod redis;
 mod sleepers;
+mod spans;
 mod spin;
 mod storms;
 mod targets;
