@@ -31,6 +31,7 @@ mod stacks;
 mod stalls;
 mod symbolize;
 mod terminal;
+mod threads;
 mod watch;
 
 use std::process::ExitCode;
