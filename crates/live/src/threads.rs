@@ -1,6 +1,7 @@
 //! The kernel side's thread numbers, tids and names.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use wallprof_model::{Event, ThreadInfo, ThreadKey, ThreadRef};
 use wallprof_probe::bpf::{name_from_bytes, other_thread, thread_record};
@@ -13,6 +14,7 @@ struct Known {
     ended: bool,
     comm: [u8; 16],
     process: [u8; 16],
+    cgroup: Option<Arc<str>>,
 }
 
 /// A thread is kept this long after its end, since events about it arrive late. It is kept longer while its
@@ -37,7 +39,7 @@ impl Threads {
         if self.by_key.get(&record.key).is_some_and(same) {
             return;
         }
-        let new = !self.by_key.contains_key(&record.key);
+        let cgroup = self.cgroup(record);
         let known = Known {
             pid: record.tgid,
             tid: record.tid,
@@ -45,11 +47,11 @@ impl Threads {
             ended: false,
             comm: record.comm,
             process: record.process,
+            cgroup: cgroup.clone(),
         };
         self.by_key.insert(record.key, known);
         self.by_tid.insert(record.tid, record.key);
         self.by_inner_tid.insert((record.tgid, record.ns_tid), record.key);
-        let cgroup = if new { cgroup_of(record.tgid) } else { None };
         emit(Event::Thread(ThreadInfo {
             key: ThreadKey(record.key),
             tid: record.tid,
@@ -59,9 +61,22 @@ impl Threads {
             start_boot_ns: record.start_boottime,
             comm: name_from_bytes(&record.comm),
             process: name_from_bytes(&record.process),
-            cgroup,
+            cgroup: cgroup.as_deref().map(str::to_owned),
             kernel_thread: record.kernel_thread != 0,
         }));
+    }
+
+    /// The control group of a thread. A program is often moved into its own between fork and exec, so that it is
+    /// read again when the process has another name.
+    fn cgroup(&self, record: &thread_record) -> Option<Arc<str>> {
+        let before = self.by_key.get(&record.key);
+        if let Some(before) = before.filter(|before| before.process == record.process) {
+            return before.cgroup.clone();
+        }
+        let Some(path) = cgroup_of(record.tgid) else { return before.and_then(|known| known.cgroup.clone()) };
+        let first = self.by_tid.get(&record.tgid).and_then(|key| self.by_key.get(key));
+        let shared = first.and_then(|first| first.cgroup.as_ref()).filter(|cgroup| ***cgroup == *path);
+        Some(shared.map_or_else(|| path.into(), Arc::clone))
     }
 
     /// Forgets threads that ended long ago, since the consumer has forgotten them.
@@ -259,5 +274,27 @@ mod tests {
         assert_eq!(cgroup_from_text("0::/user.slice/a\n").as_deref(), Some("/user.slice/a"));
         assert_eq!(cgroup_from_text("3:cpu:/\n2:memory:/docker/x\n0::/\n").as_deref(), Some("/docker/x"));
         assert_eq!(cgroup_from_text("").as_deref(), None);
+    }
+
+    #[test]
+    fn renamed_thread_keeps_its_control_group() {
+        let own = std::process::id();
+        let Some(expected) = cgroup_of(own) else { return };
+        let mut threads = Threads::default();
+        let mut found = Vec::new();
+        let mut emit = |event| match event {
+            Event::Thread(info) => found.push(info.cgroup),
+            _ => unreachable!(),
+        };
+        threads.update(&record(1, own, own, own, "sh"), &mut emit);
+        threads.update(&record(1, own, own, own, "worker"), &mut emit);
+        let mut executed = record(1, own, own, own, "nginx");
+        executed.process[..5].copy_from_slice(b"nginx");
+        threads.update(&executed, &mut emit);
+        // No process has this pid: the thread of a process that ended keeps the former path.
+        let mut ended = record(1, own, u32::MAX, own, "ended");
+        ended.process[..5].copy_from_slice(b"ended");
+        threads.update(&ended, &mut emit);
+        assert_eq!(found, vec![Some(expected); 4]);
     }
 }

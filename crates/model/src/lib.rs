@@ -4,6 +4,7 @@
 //! Owns no behaviour beyond arithmetic on these values: no files, no clocks, no kernel.
 
 pub mod calls;
+pub mod container;
 pub mod counter;
 pub mod event;
 pub mod forgotten;
@@ -25,6 +26,7 @@ pub mod time;
 pub mod word;
 
 pub use calls::{CallFrame, CallNumbers, CallPath, CallPathId, Outside, ThreadCalls};
+pub use container::container_from_cgroup;
 pub use counter::{Counter, CounterKey, CounterKind, CounterTrack, CounterUnit, Mark};
 pub use event::Event;
 pub use forgotten::Forgotten;

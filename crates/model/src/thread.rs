@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::container::container_from_cgroup;
+
 /// A source's own number for a thread, unique within one recording. Not a tid: tids are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadKey(pub u32);
@@ -28,6 +30,13 @@ pub struct ThreadInfo {
     pub process: String,
     pub cgroup: Option<String>,
     pub kernel_thread: bool,
+}
+
+impl ThreadInfo {
+    /// The container that the thread is in: see [`container_from_cgroup`].
+    pub fn container(&self) -> Option<String> {
+        self.cgroup.as_deref().and_then(container_from_cgroup)
+    }
 }
 
 /// A thread as another thread's event mentions it: perhaps not itself recorded.

@@ -44,7 +44,8 @@ CREATE TABLE thread (
     start_boot_ns INTEGER NOT NULL,    -- with tid and the boot id: the identity of the thread
     comm INTEGER NOT NULL, process INTEGER NOT NULL, cgroup INTEGER,
     kernel_thread INTEGER NOT NULL,
-    start_ns INTEGER, end_ns INTEGER   -- observed from and until; NULL: the recording's
+    start_ns INTEGER, end_ns INTEGER,  -- observed from and until; NULL: the recording's
+    container INTEGER                  -- that the path of the cgroup names
 );
 
 -- A thread that an event refers to. It may be untracked. title: what its process called itself.

@@ -37,7 +37,7 @@ pub(crate) struct Ids {
 }
 
 /// Rows of the texts of a thread: its own name, its process's name, its control group.
-pub(crate) type ThreadTexts = [Option<NonZeroU32>; 3];
+pub(crate) type ThreadTexts = [Option<NonZeroU32>; 4];
 
 /// The rows that a frame's row needs.
 #[derive(Default)]

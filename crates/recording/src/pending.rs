@@ -81,6 +81,7 @@ pub(crate) struct ThreadRow {
     pub comm: u32,
     pub process: u32,
     pub cgroup: Option<u32>,
+    pub container: Option<u32>,
     pub kernel_thread: bool,
 }
 

@@ -58,11 +58,12 @@ fn write_names(to: &Connection, pending: &Pending) -> Result<()> {
 fn write_threads(to: &Connection, pending: &Pending) -> Result<()> {
     let mut names = to.prepare_cached(
         "INSERT INTO thread (id, tid, pid, ns_tid, ns_pid, start_boot_ns, comm, process, cgroup,
-             kernel_thread)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+             kernel_thread, container)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT (id) DO UPDATE SET tid = excluded.tid, pid = excluded.pid, ns_tid = excluded.ns_tid,
              ns_pid = excluded.ns_pid, start_boot_ns = excluded.start_boot_ns, comm = excluded.comm,
-             process = excluded.process, cgroup = excluded.cgroup, kernel_thread = excluded.kernel_thread",
+             process = excluded.process, cgroup = excluded.cgroup, kernel_thread = excluded.kernel_thread,
+             container = excluded.container",
     )?;
     let mut span = to.prepare_cached(
         "UPDATE thread SET start_ns = coalesce(?2, start_ns), end_ns = coalesce(?3, end_ns) WHERE id = ?1",
@@ -80,7 +81,8 @@ fn write_threads(to: &Connection, pending: &Pending) -> Result<()> {
                 comm,
                 process,
                 row.cgroup,
-                row.kernel_thread
+                row.kernel_thread,
+                row.container
             ])?;
         }
         if change.start.is_some() || change.end.is_some() {

@@ -67,6 +67,26 @@ fn peer() -> Option<Box<Peer>> {
 }
 
 #[test]
+fn container_is_a_column_of_the_view_and_survives_a_new_name() {
+    const ID: &str = "3f4ae1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e";
+    let place = place();
+    let mut recorder = recorder(&place.file());
+    let inside = |key, comm: &str| wallprof_model::ThreadInfo {
+        cgroup: Some(format!("/system.slice/docker-{ID}.scope")),
+        ..thread(key, comm)
+    };
+    for info in [inside(1, "runc"), inside(1, "nginx"), thread(2, "init")] {
+        recorder.take(Event::Thread(info)).unwrap();
+    }
+    recorder.finish(at(2_000_000_000)).unwrap();
+    let connection = rusqlite::Connection::open(place.file()).unwrap();
+    let mut rows = connection.prepare("SELECT comm, container FROM threads ORDER BY id").unwrap();
+    let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let found: Vec<(String, Option<String>)> = rows.collect::<Result<_, _>>().unwrap();
+    assert_eq!(found, [("nginx".into(), Some(ID.into())), ("init".into(), None)]);
+}
+
+#[test]
 fn facts_about_the_recording() {
     let step = ClockAnchor { mono: at(1_000), epoch: EpochNs(5) };
     let (_place, recording, summary) = recording_of(vec![

@@ -34,6 +34,7 @@ mod stalls;
 mod symbolize;
 mod tail;
 mod terminal;
+mod threads;
 mod watch;
 
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use wallprof_analysis::waits::Rules;
 use wallprof_analysis::weights::{CallNames, Gather, Side, View, Weights, threads_within, weights_of_calls};
-use wallprof_analysis::{Glob, Timepoint, Zone};
+use wallprof_analysis::{Timepoint, Zone};
 use wallprof_model::profile::{RecordingInfo, Thread};
 use wallprof_model::{EpochNs, EpochSecond, MonoNs, ThreadCalls, ThreadKey};
 use wallprof_recording::{Recording, StallFilter};
@@ -14,6 +14,7 @@ use wallprof_recording::{Recording, StallFilter};
 use crate::args::SelectionArgs;
 use crate::failure::{Exit, Failure};
 use crate::meanings::open_recording;
+use crate::threads::Threads;
 
 /// Limit on the names in an error.
 const MAX_NAMES: usize = 8;
@@ -28,7 +29,7 @@ const MOST_CALL_STEPS: u64 = 1 << 26;
 pub struct Selection {
     view: View,
     pub side: Side,
-    thread: Option<(String, Glob)>,
+    threads: Threads,
     from: Option<Timepoint>,
     to: Option<Timepoint>,
     call_names: CallNames,
@@ -54,14 +55,11 @@ impl Selection {
             (_, true) => Side::Kernel,
             _ => Side::Both,
         };
-        let glob = |text: &String| {
-            Ok::<_, Failure>((text.clone(), Glob::new(text).map_err(|error| usage("--thread", error))?))
-        };
-        let thread = args.thread.as_ref().map(glob).transpose()?;
+        let threads = Threads::from_args(args.thread.as_deref(), args.container.as_deref())?;
         Ok(Selection {
             view: args.view.clone(),
             side,
-            thread,
+            threads,
             from: None,
             to: None,
             call_names: CallNames::Counted,
@@ -79,7 +77,7 @@ impl Selection {
 
     /// The glob of --thread, as the user wrote it.
     pub fn thread_glob(&self) -> Option<&str> {
-        self.thread.as_ref().map(|(text, _)| text.as_str())
+        self.threads.name_glob()
     }
 
     /// Reads the selected part, which is not empty.
@@ -176,7 +174,7 @@ impl Selection {
     }
 
     fn matches(&self, thread: &Thread) -> bool {
-        self.thread.as_ref().is_none_or(|(_, glob)| glob.matches(&thread.info.comm))
+        self.threads.matches(&thread.info)
     }
 
     fn check_event(&self, info: &RecordingInfo, file: &Path) -> Result<(), Failure> {
@@ -200,13 +198,27 @@ impl Selection {
                 format!("nothing was recorded in {file} in that time: record again, or give another time");
             return Err(Failure::new(Exit::NothingRecorded, message));
         }
-        match &self.thread {
-            Some((glob, _)) if !threads.iter().any(|thread| self.matches(thread)) => {
-                let names = listed(threads.iter().map(|thread| thread.info.comm.as_str()));
-                Err(Failure::failed(format!("no thread in {file} is named `{glob}`: there are {names}")))
-            }
-            _ => Ok(()),
+        let infos = || threads.iter().map(|thread| &thread.info);
+        if infos().any(|thread| self.threads.matches(thread)) {
+            return Ok(());
         }
+        Err(Failure::failed(match (self.threads.name_glob(), self.threads.container_glob()) {
+            (Some(glob), _) if !infos().any(|thread| self.threads.has_name(thread)) => {
+                let names = listed(infos().map(|thread| thread.comm.as_str()));
+                format!("no thread in {file} is named `{glob}`: there are {names}")
+            }
+            (_, Some(glob)) if !infos().any(|thread| self.threads.is_in_container(thread)) => {
+                let containers: BTreeSet<String> = infos().filter_map(|thread| thread.container()).collect();
+                match containers.is_empty() {
+                    true => format!("no thread in {file} is in a container: omit --container"),
+                    false => {
+                        let ids = listed(containers.iter().map(String::as_str));
+                        format!("no thread in {file} is in a container `{glob}`: there are {ids}")
+                    }
+                }
+            }
+            _ => format!("no thread in {file} matches both --thread and --container: give one of them"),
+        }))
     }
 
     /// The requested time, within the recording.

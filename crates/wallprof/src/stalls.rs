@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use wallprof_analysis::counters::{marks_around, moved, time_around};
 use wallprof_analysis::receive::backlog;
-use wallprof_analysis::{EqualStacks, Glob, Holders, Timepoint, Zone, holder_of, ns_from_duration};
-use wallprof_model::profile::{RecordingInfo, StallRecord, Thread};
-use wallprof_model::{Mark, MonoNs, Reason, StallKind, StallReason, ThreadKey};
+use wallprof_analysis::{EqualStacks, Holders, Timepoint, Zone, holder_of, ns_from_duration};
+use wallprof_model::profile::{RecordingInfo, StallRecord};
+use wallprof_model::{Mark, MonoNs, Reason, StallKind, StallReason};
 use wallprof_recording::{Counters, Recording, StallFilter, Stalls};
 use wallprof_views::{StallGroupsText, StallsText, Style, Surroundings, stall_json};
 
@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::meanings::open_recording;
 use crate::output::{WriteFailure, to_stdout};
 use crate::terminal::style_for_stdout;
+use crate::threads::Threads;
 
 /// Runs the command. The options are checked before the file is opened.
 pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
@@ -168,7 +169,7 @@ struct Criteria {
     kind: Option<StallKind>,
     reason: Option<StallReason>,
     min_late_ns: u64,
-    thread: Option<Glob>,
+    threads: Threads,
     from: Option<Timepoint>,
     to: Option<Timepoint>,
     all: bool,
@@ -177,12 +178,11 @@ struct Criteria {
 impl Criteria {
     fn from_args(args: &StallsArgs) -> Result<Self, Failure> {
         let longer_than = args.longer_than.as_deref().map(ns_from_duration).transpose();
-        let thread = args.thread.as_deref().map(Glob::new).transpose();
         Ok(Criteria {
             kind: args.kind,
             reason: args.reason,
             min_late_ns: longer_than.map_err(|error| usage("--longer-than", error))?.unwrap_or(0),
-            thread: thread.map_err(|error| usage("--thread", error))?,
+            threads: Threads::from_args(args.thread.as_deref(), args.container.as_deref())?,
             from: timepoint("--from", args.from.as_deref())?,
             to: timepoint("--to", args.to.as_deref())?,
             // A voluntary reason that is given by name is meant to be shown.
@@ -198,13 +198,11 @@ impl Criteria {
         info: &RecordingInfo,
         zone: &Zone,
     ) -> Result<StallFilter, Failure> {
-        let threads =
-            self.thread.as_ref().map(|glob| Ok::<_, Failure>(matching(&recording.threads()?, glob)));
         Ok(StallFilter {
             kind: self.kind,
             reason: self.reason,
             min_late_ns: self.min_late_ns,
-            threads: threads.transpose()?,
+            threads: self.threads.keys(recording)?,
             during: self.during(info, zone)?,
             include_voluntary: self.all,
         })
@@ -227,10 +225,6 @@ impl Criteria {
     }
 }
 
-fn matching(threads: &[Thread], glob: &Glob) -> HashSet<ThreadKey> {
-    threads.iter().filter(|thread| glob.matches(&thread.info.comm)).map(|thread| thread.info.key).collect()
-}
-
 fn timepoint(option: &str, text: Option<&str>) -> Result<Option<Timepoint>, Failure> {
     text.map(Timepoint::parse).transpose().map_err(|error| usage(option, error))
 }
@@ -251,6 +245,7 @@ mod tests {
             each: false,
             top: 50,
             longer_than: None,
+            container: None,
             thread: None,
             kind: None,
             reason: None,
@@ -278,7 +273,7 @@ mod tests {
         let criteria = criteria.unwrap();
         assert_eq!((criteria.kind, criteria.reason), (Some(StallKind::Fault), Some(StallReason::Major)));
         assert_eq!((criteria.min_late_ns, criteria.all), (2_000_000, false));
-        assert!(criteria.thread.unwrap().matches("worker-3"));
+        assert_eq!(criteria.threads.name_glob(), Some("worker-*"));
     }
 
     #[test]

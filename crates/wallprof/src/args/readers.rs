@@ -82,6 +82,10 @@ pub struct StallsArgs {
     #[arg(long, value_name = "GLOB")]
     pub thread: Option<String>,
 
+    /// Only threads of containers whose id or name matches, such as '3f4a*'
+    #[arg(long, value_name = "GLOB")]
+    pub container: Option<String>,
+
     /// Only this kind
     #[arg(long, value_name = "KIND", value_parser = stall_kind())]
     pub kind: Option<StallKind>,
@@ -100,7 +104,7 @@ pub struct StallsArgs {
     pub to: Option<String>,
 
     /// Only the stall with this id, from an exemplar of `watch`, a finding or --json
-    #[arg(long, value_name = "N", conflicts_with_all = ["longer_than", "thread", "kind", "reason", "from", "to"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["longer_than", "thread", "container", "kind", "reason", "from", "to"])]
     pub id: Option<u64>,
 
     /// Also voluntary waits: condition variables, poll, sleep, child
@@ -258,6 +262,10 @@ pub struct SelectionArgs {
     /// Only threads whose name matches, such as 'worker-*'
     #[arg(long, value_name = "GLOB")]
     pub thread: Option<String>,
+
+    /// Only threads of containers whose id or name matches, such as '3f4a*'
+    #[arg(long, value_name = "GLOB")]
+    pub container: Option<String>,
 
     /// Only the program's frames; the total time stays the same
     #[arg(long, conflicts_with = "kernel")]

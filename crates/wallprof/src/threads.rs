@@ -1,0 +1,103 @@
+//! The threads that a reader selects: by name (`--thread`) and by container (`--container`).
+
+use std::collections::HashSet;
+
+use wallprof_analysis::Glob;
+use wallprof_model::{ThreadInfo, ThreadKey};
+use wallprof_recording::Recording;
+
+use crate::failure::Failure;
+
+/// Both conditions hold for a selected thread; one that was not given always holds.
+pub struct Threads {
+    name: Option<(String, Glob)>,
+    container: Option<(String, Glob)>,
+}
+
+impl Threads {
+    /// # Errors
+    /// A pattern that cannot be read, by its option.
+    pub fn from_args(name: Option<&str>, container: Option<&str>) -> Result<Self, Failure> {
+        let glob = |option: &str, text: Option<&str>| {
+            let parsed = text.map(|text| Glob::new(text).map(|glob| (text.to_owned(), glob))).transpose();
+            parsed.map_err(|error| Failure::usage(format!("{option}: {error}")))
+        };
+        Ok(Threads { name: glob("--thread", name)?, container: glob("--container", container)? })
+    }
+
+    /// The pattern of `--thread`, as the user wrote it.
+    pub fn name_glob(&self) -> Option<&str> {
+        self.name.as_ref().map(|(text, _)| text.as_str())
+    }
+
+    /// The pattern of `--container`, as the user wrote it.
+    pub fn container_glob(&self) -> Option<&str> {
+        self.container.as_ref().map(|(text, _)| text.as_str())
+    }
+
+    /// A thread outside of all containers is in none, whatever the pattern.
+    pub fn matches(&self, thread: &ThreadInfo) -> bool {
+        self.has_name(thread) && self.is_in_container(thread)
+    }
+
+    pub fn has_name(&self, thread: &ThreadInfo) -> bool {
+        self.name.as_ref().is_none_or(|(_, glob)| glob.matches(&thread.comm))
+    }
+
+    pub fn is_in_container(&self, thread: &ThreadInfo) -> bool {
+        self.container.as_ref().is_none_or(|(_, glob)| thread.container().is_some_and(|id| glob.matches(&id)))
+    }
+
+    /// The selected threads. `None`: all of them.
+    pub fn keys(&self, recording: &Recording) -> Result<Option<HashSet<ThreadKey>>, Failure> {
+        if self.name.is_none() && self.container.is_none() {
+            return Ok(None);
+        }
+        let threads = recording.threads()?;
+        let selected = threads.iter().filter(|thread| self.matches(&thread.info));
+        Ok(Some(selected.map(|thread| thread.info.key).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(comm: &str, cgroup: Option<&str>) -> ThreadInfo {
+        ThreadInfo {
+            key: ThreadKey(1),
+            tid: 1,
+            pid: 1,
+            ns_tid: 1,
+            ns_pid: 1,
+            start_boot_ns: 0,
+            comm: comm.into(),
+            process: comm.into(),
+            cgroup: cgroup.map(str::to_owned),
+            kernel_thread: false,
+        }
+    }
+
+    #[test]
+    fn both_conditions_hold_for_a_selected_thread() {
+        let inside = format!("/docker/3f4a{}", "0".repeat(60));
+        let selects = |name, container, comm, cgroup| {
+            Threads::from_args(name, container).unwrap().matches(&thread(comm, cgroup))
+        };
+        let inside = Some(inside.as_str());
+        assert!(selects(None, None, "nginx", None));
+        assert!(selects(None, Some("3f4a*"), "nginx", inside));
+        assert!(!selects(None, Some("3f4b*"), "nginx", inside));
+        assert!(!selects(None, Some("*"), "nginx", None), "outside of all containers");
+        assert!(!selects(None, Some("*"), "nginx", Some("/system.slice/nginx.service")));
+        assert!(selects(Some("ng*"), Some("*"), "nginx", inside));
+        assert!(!selects(Some("redis"), Some("*"), "nginx", inside));
+    }
+
+    #[test]
+    fn option_of_a_wrong_pattern_is_named() {
+        let refused = |name, container| Threads::from_args(name, container).err().unwrap().message;
+        assert!(refused(Some("[a"), None).starts_with("--thread: "));
+        assert!(refused(None, Some("[a")).starts_with("--container: "));
+    }
+}
