@@ -16,8 +16,45 @@
 #define MUTEX_CONTENDED 2
 #define THREAD_PARKED 0xffffffffU
 
-/* glibc's pthread_mutex_t: lock word, count, owner. */
-#define MUTEX_OWNER_OFFSET 8
+/* What is known of the owner of a futex that is a lock. */
+enum futex_lock {
+    FUTEX_NO_LOCK = 0,
+    FUTEX_LOCK = 1,       /* nothing: no owner is in memory */
+    FUTEX_MUTEX = 2,      /* the owner is beside the word, if that is glibc's mutex */
+    FUTEX_OWNER_WORD = 3, /* the owner is the word */
+};
+
+/* glibc's pthread_mutex_t on 64-bit machines, from its second word on. */
+#define MUTEX_REST_OFFSET 4
+
+struct mutex_rest {
+    u32 count;
+    u32 owner;
+    u32 nusers; /* the owner, and threads that wait for condition variables with this mutex */
+    u32 kind;
+    u16 spins;
+    u16 elision;
+};
+
+#define MUTEX_RECURSIVE 1
+#define MUTEX_ADAPTIVE 3
+#define MUTEX_TYPE 3
+#define MUTEX_SHARED 128
+#define MUTEX_ELISION 0x300
+#define MOST_TIDS (1 << 22) /* PID_MAX_LIMIT */
+
+/* Whether these words belong to a mutex of glibc that is held. Other locks have the same operation and value,
+ * and data beside their word: Rust's and Go's mutexes, the arenas of malloc, the streams of stdio. Robust and
+ * PI mutexes have other operations or values. */
+ALWAYS_INLINE bool is_held_mutex(const struct mutex_rest *rest, u64 op) {
+    u32 type = rest->kind & MUTEX_TYPE;
+    bool shared = rest->kind & MUTEX_SHARED;
+
+    return rest->owner && rest->owner <= MOST_TIDS && rest->nusers && rest->nusers <= MOST_TIDS &&
+           !(rest->kind & ~(MUTEX_TYPE | MUTEX_SHARED | MUTEX_ELISION)) && shared == !(op & FUTEX_PRIVATE) &&
+           (type == MUTEX_RECURSIVE) == (rest->count != 0) && (type == MUTEX_ADAPTIVE || !rest->spins) &&
+           ((rest->kind & MUTEX_ELISION) || !rest->elision);
+}
 
 ALWAYS_INLINE void note_owner(struct thread_state *t, u32 owner) {
     owner &= FUTEX_TID_MASK;
@@ -27,46 +64,66 @@ ALWAYS_INLINE void note_owner(struct thread_state *t, u32 owner) {
 
 /* Reads the owner from user memory, which is possible only while the thread is current. For a page that is
  * not present the owner stays unknown. */
-ALWAYS_INLINE void read_owner(struct thread_state *t, u64 address, bool own) {
+ALWAYS_INLINE void read_owner_word(struct thread_state *t, u64 address) {
     u32 owner = 0;
 
-    if (own && !bpf_probe_read_user(&owner, sizeof(owner), (void *)address))
+    if (!bpf_probe_read_user(&owner, sizeof(owner), (void *)address))
         note_owner(t, owner);
 }
 
+/* As above, from a mutex. False: the word is not that of a held mutex. */
+ALWAYS_INLINE bool read_mutex_owner(struct thread_state *t, u64 address, u64 op) {
+    struct mutex_rest rest;
+
+    if (bpf_probe_read_user(&rest, sizeof(rest), (void *)(address + MUTEX_REST_OFFSET)))
+        return true;
+    if (!is_held_mutex(&rest, op))
+        return false;
+    note_owner(t, rest.owner);
+    return true;
+}
+
 /* The user of a futex shows in its operation and value:
- *   glibc mutex        WAIT, 2                      glibc timed mutex   WAIT_BITSET, 2
+ *   glibc mutex        WAIT, 2                      glibc timed mutex   WAIT_BITSET, 2, a timeout
  *   robust mutex       WAIT, tid|WAITERS            PI mutex            LOCK_PI(2)
  *   condvar, semaphore WAIT_BITSET|REALTIME, 0      rwlock              WAIT_BITSET|REALTIME, not 0
  *   join               WAIT_BITSET|REALTIME, shared (op 265)
- *   Rust: mutex WAIT_BITSET, 2; parked thread -1; rwlock has one of its two top bits set; condvar a counter
- * Observed with glibc 2.36 and Rust 1.95. */
-ALWAYS_INLINE u8 futex_reason(struct thread_state *t, u64 address, u64 op, u32 value, bool own) {
+ *   Rust: mutex WAIT_BITSET, 2, no timeout; parked thread -1; rwlock has one of its two top bits set; condvar
+ *   a counter
+ *   Go's runtime lock  WAIT, 2
+ * Observed with glibc 2.36 and Rust 1.95; Go by the sources of its runtime before 1.24. */
+ALWAYS_INLINE u8 futex_reason(struct thread_state *t, struct pt_regs *regs, bool own) {
+    u64 address = regs->di;
+    u64 op = regs->si;
+    u32 value = (u32)regs->dx;
     u64 command = op & FUTEX_CMD;
-    bool lock = false;
+    u8 lock = FUTEX_NO_LOCK;
 
     if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2) {
-        read_owner(t, address, own);
-        lock = true;
+        lock = FUTEX_OWNER_WORD;
+        if (own)
+            read_owner_word(t, address);
     } else if (command == FUTEX_WAIT) {
         if (value == MUTEX_CONTENDED) {
-            read_owner(t, address + MUTEX_OWNER_OFFSET, own);
-            lock = true;
+            lock = FUTEX_MUTEX;
         } else if ((value & FUTEX_WAITERS) && value != THREAD_PARKED) {
+            lock = FUTEX_OWNER_WORD;
             note_owner(t, value);
-            lock = true;
         }
     } else if (command == FUTEX_WAIT_BITSET) {
         bool rust_rwlock = (value >> 30) && value != THREAD_PARKED;
         bool glibc_rwlock = (op & FUTEX_CLOCK_REALTIME) && (op & FUTEX_PRIVATE) && value;
 
-        lock = value == MUTEX_CONTENDED || rust_rwlock || glibc_rwlock;
         if (value == MUTEX_CONTENDED)
-            read_owner(t, address + MUTEX_OWNER_OFFSET, own);
+            lock = regs->r10 ? FUTEX_MUTEX : FUTEX_LOCK;
+        else if (rust_rwlock || glibc_rwlock)
+            lock = FUTEX_LOCK;
     }
-    if (!lock)
+    if (lock == FUTEX_NO_LOCK)
         return REASON_WAIT;
-    t->futex_lock = 1;
+    if (lock == FUTEX_MUTEX && own && !read_mutex_owner(t, address, op))
+        lock = FUTEX_LOCK;
+    t->futex_lock = lock;
     t->lock_address = address;
     return REASON_LOCK;
 }

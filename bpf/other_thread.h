@@ -26,15 +26,23 @@ ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_scratch *
     return keep_stack(&scratch->stack, scratch->walk.hash);
 }
 
-/* The owner of the lock that `task` waits for, as its lock word says: seen at switch-out, or read now. 0:
- * none is known. */
+/* The owner of the lock that `task` waits for: seen at switch-out, or read now. 0: none is known. */
 ALWAYS_INLINE u32 lock_owner_of(struct task_struct *task, struct thread_state *t) {
-    u32 owner = t->lock_owner;
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    struct mutex_rest rest;
+    u32 word = 0;
 
-    if (!t->owner_known && !bpf_copy_from_user_task(&owner, sizeof(owner),
-                                                    (void *)(t->lock_address + MUTEX_OWNER_OFFSET), task, 0))
-        owner &= FUTEX_TID_MASK;
-    return owner;
+    if (t->owner_known)
+        return t->lock_owner;
+    if (t->futex_lock == FUTEX_OWNER_WORD &&
+        !bpf_copy_from_user_task(&word, sizeof(word), (void *)t->lock_address, task, 0))
+        return word & FUTEX_TID_MASK;
+    if (t->futex_lock == FUTEX_MUTEX &&
+        !bpf_copy_from_user_task(&rest, sizeof(rest), (void *)(t->lock_address + MUTEX_REST_OFFSET), task,
+                                 0) &&
+        is_held_mutex(&rest, regs->si))
+        return rest.owner;
+    return 0;
 }
 
 /* What the word of the thread's process says now. False where it has none, or the word is not mapped. */

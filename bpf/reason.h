@@ -51,7 +51,7 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
     bool uninterruptible = (prev_state & TASK_UNINTERRUPTIBLE) && !(prev_state & TASK_NOLOAD);
 
     t->syscall = nr;
-    t->futex_lock = 0;
+    t->futex_lock = FUTEX_NO_LOCK;
     t->owner_known = 0;
     if (prev_state & (TASK_STOPPED | TASK_TRACED | TASK_FROZEN)) {
         t->reason = REASON_STOPPED;
@@ -64,7 +64,7 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
         return;
     }
     if (class == CLASS_FUTEX && !uninterruptible) {
-        t->reason = futex_reason(t, regs->di, regs->si, (u32)regs->dx, cpu != NULL);
+        t->reason = futex_reason(t, regs, cpu != NULL);
         return;
     }
     if (class == CLASS_COMPLETION) {

@@ -42,7 +42,7 @@ ALWAYS_INLINE void sleep_in_fault(struct thread_state *t, struct task_struct *pr
         settle_fault(t, SLEEP_FAULT_MAJOR);
     t->reason = t->fault.sleep;
     t->syscall = syscall_of(prev, (struct pt_regs *)bpf_task_pt_regs(prev));
-    t->futex_lock = 0;
+    t->futex_lock = FUTEX_NO_LOCK;
     t->owner_known = 0;
     t->word_known = false;
 }

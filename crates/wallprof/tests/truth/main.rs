@@ -26,6 +26,7 @@ mod lock;
 mod look;
 mod names;
 mod own;
+mod owners;
 mod pingpong;
 mod postgres;
 mod preempted;
