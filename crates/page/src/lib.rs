@@ -20,6 +20,7 @@ use std::io::{self, Write};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use wallprof_analysis::interest;
 use wallprof_analysis::totals::accounts;
@@ -38,9 +39,9 @@ use samples::BinnedWeights;
 use stacks::Stacks;
 use stalls::Texts;
 
-/// The page before and after its data, made by `build.rs`.
-const BEFORE: &str = include_str!(concat!(env!("OUT_DIR"), "/before.html"));
-const AFTER: &str = include_str!(concat!(env!("OUT_DIR"), "/after.html"));
+/// The page before and after its data, made and compressed by `build.rs`.
+const BEFORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/before.html.gz"));
+const AFTER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/after.html.gz"));
 
 /// Limit on the compressed data: a page stays below 5 MiB.
 const MOST_BYTES: usize = 3_600_000;
@@ -74,9 +75,9 @@ pub fn ordered(threads: &[Thread]) -> Vec<Thread> {
 /// Errors of `out`.
 pub fn page_html(out: &mut dyn Write, page: Page<'_>) -> io::Result<()> {
     let data = page.data()?;
-    out.write_all(BEFORE.as_bytes())?;
+    io::copy(&mut GzDecoder::new(BEFORE), out)?;
     out.write_all(STANDARD.encode(data).as_bytes())?;
-    out.write_all(AFTER.as_bytes())
+    io::copy(&mut GzDecoder::new(AFTER), out).map(drop)
 }
 
 impl Page<'_> {
