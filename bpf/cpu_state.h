@@ -41,9 +41,9 @@ struct cpu_state {
     u64 run_count;           /* threads switched in here; the newest is at (run_count - 1) % RUN_RING */
     struct interrupt_frame interrupt[IRQ_DEPTH];
     struct run_entry run[RUN_RING];
-    u64 own_to;     /* end of the recorder's last time here */
-    u64 behind_ns;  /* that recorded threads waited here while a thread of the recorder ran */
-    u64 own_count;  /* the newest is at (own_count - 1) % OWN_RING */
+    u64 own_to;    /* end of the recorder's last time here */
+    u64 behind_ns; /* that recorded threads waited here while a thread of the recorder ran */
+    u64 own_count; /* the newest is at (own_count - 1) % OWN_RING */
     struct own_run own[OWN_RING];
 };
 

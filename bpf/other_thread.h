@@ -1,5 +1,5 @@
-/* What an iterator reads of a thread that is not current: its stacks, the owner of its lock, and its word. Only
- * sleepable programs may call the helper that reads another thread's memory. */
+/* What an iterator reads of a thread that is not current: its stacks, the owner of its lock, and its word.
+ * Only sleepable programs may call the helper that reads another thread's memory. */
 #pragma once
 
 #include "futex.h"

@@ -145,7 +145,8 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
     if (!interval.preempted && !interval.woken)
         lose(LOSS_NO_WAKEUP);
     interval.runnable = waited;
-    if (unlikely(now - waited < cpu->own_to || now - waited < t->moved_ns) && (u32)task->tgid != recorder_tgid)
+    if (unlikely(now - waited < cpu->own_to || now - waited < t->moved_ns) &&
+        (u32)task->tgid != recorder_tgid)
         count_behind(cpu, t, now - waited, now);
     roll(t, now);
     charge_wait(t, now, waited, interval.preempted);

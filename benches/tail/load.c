@@ -1,15 +1,17 @@
-// Requests in a closed loop on a number of connections, with percentiles of their latency over windows of time.
+// Requests in a closed loop on a number of connections, with percentiles of their latency over windows of
+// time.
 //
 // usage: load redis|postgres ADDRESS CONNECTIONS
 //        load loop CPU
 //
 //   redis     ADDRESS is a TCP port of this machine; a request is GET of one key
-//   postgres  ADDRESS is the path of a Unix socket; a request is pgbench's select of one account, of scale 1; the
+//   postgres  ADDRESS is the path of a Unix socket; a request is pgbench's select of one account, of scale 1;
+//   the
 //             server must trust the user `postgres`
 //   loop      no request: turns of 10 µs on one CPU, each of which takes longer where the CPU was taken away
 //
-// Each line on stdin ends the window and starts the next one. For each window one line on stdout: requests, and P50,
-// P99, P99.9 and the longest latency in ns. Percentiles are exact to 1/128. Ends with stdin.
+// Each line on stdin ends the window and starts the next one. For each window one line on stdout: requests,
+// and P50, P99, P99.9 and the longest latency in ns. Percentiles are exact to 1/128. Ends with stdin.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -179,7 +181,8 @@ static void open_redis(struct connection *connection, const char *port) {
 }
 
 static void open_postgres(struct connection *connection, const char *path) {
-    static const char start[] = "\0\3\0\0" "user\0postgres\0database\0postgres\0";
+    static const char start[] = "\0\3\0\0"
+                                "user\0postgres\0database\0postgres\0";
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     snprintf(to.sun_path, sizeof to.sun_path, "%s", path);
     connection->socket = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -250,7 +253,8 @@ static void serve_turns(int cpu) {
     char order[64];
     CPU_ZERO(&cpus);
     CPU_SET(cpu, &cpus);
-    if (pthread_create(&thread, NULL, turn, NULL) != 0 || pthread_setaffinity_np(thread, sizeof cpus, &cpus) != 0)
+    if (pthread_create(&thread, NULL, turn, NULL) != 0 ||
+        pthread_setaffinity_np(thread, sizeof cpus, &cpus) != 0)
         die("a thread on this CPU");
     while (read(STDIN_FILENO, order, sizeof order) > 0)
         window_ends = true;
