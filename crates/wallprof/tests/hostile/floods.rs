@@ -10,6 +10,11 @@ use wallprof_model::event::LedgerDelta;
 use crate::readers::{Outcome, assert_orderly, read_by};
 use crate::recording::{Hostile, flood_rows, numbers};
 
+/// Adds threads that differ in their numbers.
+const THREADS: &str =
+    "INSERT INTO thread (id, tid, pid, ns_tid, ns_pid, start_boot_ns, comm, process, kernel_thread)
+    SELECT 1000 + i, i, i, i, i, 1, 1, 1, 0 FROM n";
+
 /// One command of each kind: the others read the same rows in the same way.
 const ONE_OF_EACH: [&str; 5] =
     ["report FILE", "report --json FILE", "stalls --all FILE", "flame FILE -o OUT.svg", DIFF];
@@ -36,7 +41,7 @@ fn very_many_threads_are_listed_in_part_and_summed_in_full() {
     let (hostile, outcomes) = orderly(
         "very many threads",
         &format!(
-            "{flood} INSERT INTO thread SELECT 1000 + i, i, i, i, i, 1, 1, 1, NULL, 0, NULL, NULL FROM n;
+            "{flood} {THREADS};
              {flood} INSERT INTO bucket (second, thread, wall_ns, on_cpu_ns, runnable_ns, {others})
                  SELECT (SELECT min(second) FROM bucket), 1000 + i, 1000, 600, 400, {zeroes} FROM n"
         ),
@@ -80,9 +85,7 @@ fn threads_in_report(hostile: &Hostile) -> Vec<Value> {
 #[test]
 fn threads_up_to_the_limit_are_all_listed() {
     let flood = numbers(99_998);
-    let sql = format!(
-        "{flood} INSERT INTO thread SELECT 1000 + i, i, i, i, i, 1, 1, 1, NULL, 0, NULL, NULL FROM n"
-    );
+    let sql = format!("{flood} {THREADS}");
     let threads = threads_in_report(&Hostile::new(&sql));
     assert_eq!(threads.len(), 100_000);
     assert_eq!(threads[99_999]["tid"], 99_998);
