@@ -18,6 +18,8 @@
 #   make reproducible  builds the release in two folders: different bytes are an error
 #   make idle      servers without clients and a shell under `watch -a`: ten minutes as root on an idle machine
 #   make causes    real software with a planted cause: whether the first finding names it, as root
+#   make fleet     a fleet's tables, generated from recordings: the questions of docs/fleet.md in DuckDB and ClickHouse
+#   make trials    `runs --compare` on runs with a planted slowdown and on equal ones: ten minutes as root, idle machine
 #   make complete  the share of complete stacks in real software: half a minute of servers, compiled and JIT programs
 #   make systemd   runs the service of contrib/ under the real systemd, in a container
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
@@ -27,7 +29,8 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Debian packages, each with its reason.
 BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
-TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus debuginfod openssl xz-utils postgresql
+# tmux: a terminal for `wallprof top`.
+TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus debuginfod openssl xz-utils postgresql tmux
 LINT_PACKAGES := clang-format-19
 BENCH_PACKAGES := jq valgrind
 PROBE_BENCH_PACKAGES := bpftool linux-perf
@@ -36,11 +39,12 @@ TRUTH_PACKAGES := jq linux-perf bpftrace
 PEERS_PACKAGES := gcc libc6-dev linux-perf bpftrace sysprof dbus polkitd stress-ng postgresql redis-server redis-tools time
 KERNEL_PACKAGES := qemu-system-x86 busybox-static jq sqlite3
 READER_PACKAGES := chromium
+FLEET_PACKAGES := gcc python3 redis-server redis-tools postgresql
 SYSTEMD_PACKAGES := systemd curl
 NEIGHBOUR_PACKAGES := python3 util-linux jq curl redis-server redis-tools
 IDLE_PACKAGES := jq curl util-linux
 CAUSES_QUICK_PACKAGES := jq python3 sqlite3 gcc g++
-CAUSES_PACKAGES := jq python3 gcc g++ nodejs openjdk-17-jdk-headless util-linux e2fsprogs
+CAUSES_PACKAGES := jq python3 sqlite3 gcc g++ nodejs openjdk-17-jdk-headless util-linux e2fsprogs ruby postgresql redis-server redis-tools
 SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 
 why_clang-19 := compiles the BPF programs
@@ -68,6 +72,7 @@ why_qemu-system-x86 := boots other kernels
 why_busybox-static := the other programs on those kernels
 why_openjdk-17-jdk-headless := locks and collections of Java
 why_e2fsprogs := a file system to freeze
+why_ruby := waits for its GVL
 why_python3 := the programs of a hostile neighbour; waits for the GIL
 why_systemd := runs the service
 why_curl := reads the metrics of the service
@@ -102,12 +107,12 @@ endef
 TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wallprof --remap-path-prefix=$(CARGO_FOLDER)=/cargo
-# Relative relocations as a bit map (DT_RELR): 0.35 MB less. Equal functions whose address nobody compares are
-# one.
+# Relative relocations as a bit map (DT_RELR): 0.35 MB less. Equal functions of Rust are one: 0.24 MB less, with the
+# table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: demo test deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick complete readers lint release kernels systemd scenarios rust
-.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages
+.PHONY: demo test deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages
 
 demo: release
 	$(SUDO) target/release/wallprof demo lock -o target/demo.db
@@ -132,7 +137,9 @@ doc: build-packages rust
 lint: lint-packages rust
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	clang-format-19 --dry-run -Werror $$(git ls-files 'bpf/*.[ch]' 'scenarios/*.[ch]')
+	clang-format-19 --dry-run -Werror $$(git ls-files 'bpf/*.[ch]' 'scenarios/*.[ch]' 'include/*.h' 'include/examples/*')
+	$(CC) -std=c11 -pedantic -Wall -Wextra -Werror -fsyntax-only -I include include/examples/orders.c
+	$(CXX) -std=c++11 -pedantic -Wall -Wextra -Werror -fsyntax-only -I include include/examples/orders.cc
 
 # Checks for known vulnerabilities, too, if their list can be fetched.
 deny: rust
@@ -145,6 +152,8 @@ deny: rust
 # profile is in Cargo.toml. The binary with symbols stays in target/TARGET/dist. It contains no path of this
 # machine.
 release: export RUSTFLAGS = $(DIST_FLAGS)
+# Nothing unwinds through C code: its panics end at the border. Without tables of it the binary is smaller.
+release: export CFLAGS_$(subst -,_,$(TARGET)) = -fno-asynchronous-unwind-tables -fno-unwind-tables
 release: build-packages rust
 	cargo build --profile dist --package wallprof --target $(TARGET)
 	mkdir -p target/release
@@ -215,6 +224,14 @@ causes: release causes-packages
 readers: release scenarios reader-packages
 	tests/readers/run.sh
 
+# SIZE=full: 100 host-hours, whose answers and times are in docs/fleet.md.
+fleet: release scenarios fleet-packages
+	$(SUDO) env PATH="$$PATH" tests/fleet/run.sh $(SIZE)
+
+# Not in CI: noise of other programs hides what is planted. TRIALS=3 takes three minutes.
+trials: release scenarios bench-packages
+	$(SUDO) env PATH="$$PATH" tests/runs/run.sh $(if $(TRIALS),-n $(TRIALS))
+
 # Not in CI: two minutes, and most of its programs are not installed there. A missing program is skipped with
 # a message.
 complete: release
@@ -277,6 +294,9 @@ systemd-packages:
 
 reader-packages:
 	$(call install,$(READER_PACKAGES))
+
+fleet-packages:
+	$(call install,$(FLEET_PACKAGES))
 
 lint-packages:
 	$(call install,$(BUILD_PACKAGES) $(LINT_PACKAGES))

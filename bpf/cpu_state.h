@@ -28,7 +28,8 @@ struct own_run {
 };
 
 struct cpu_state {
-    u64 switch_ns; /* time of the switch under way; 0: no switch, or one that is not recorded */
+    u64 switch_ns; /* time of the switch under way; 0: none */
+    u64 switch_to; /* its incoming task */
     u64 runs;      /* of the probes on this CPU */
     u64 next_timed;
     u64 timed_ns; /* one run in TIMED_EVERY, times TIMED_EVERY */

@@ -3,6 +3,7 @@
  * contains it.
  *
  * Waits for locks by spinning are left out: they are running time already. */
+#include "kernel_lock.h"
 #include "rings.h"
 #include "thread_state.h"
 
@@ -10,7 +11,7 @@
  * generated. */
 const struct delay_record empty_delay = {.type = RECORD_DELAY};
 
-ALWAYS_INLINE void start_delay(u32 kind, u64 lock) {
+ALWAYS_INLINE void start_delay(u32 kind, u64 lock, u8 kernel_lock) {
     struct thread_state *t = state_of(bpf_get_current_task_btf());
     u64 now;
 
@@ -19,6 +20,8 @@ ALWAYS_INLINE void start_delay(u32 kind, u64 lock) {
     now = bpf_ktime_get_ns();
     if (!armed(now))
         return;
+    if (lock)
+        t->kernel_lock = kernel_lock;
     /* A mutex reports contention while it spins and again before it sleeps. */
     if (lock && t->delay_since[kind] >= armed_at && t->delay_lock == lock)
         return;
@@ -43,6 +46,8 @@ NOINLINE int end_delay(u32 kind) {
         return 0;
     since = t->delay_since[kind];
     t->delay_since[kind] = 0;
+    if (kind == DELAY_LOCK)
+        t->kernel_lock = KERNEL_LOCK_NONE;
     now = bpf_ktime_get_ns();
     if (!armed(now) || since < armed_at || now - since < stall_ns)
         return 0;
@@ -61,7 +66,7 @@ NOINLINE int end_delay(u32 kind) {
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
 int BPF_PROG(on_direct_reclaim_begin) {
-    start_delay(DELAY_RECLAIM, 0);
+    start_delay(DELAY_RECLAIM, 0, KERNEL_LOCK_NONE);
     return 0;
 }
 
@@ -71,7 +76,7 @@ int BPF_PROG(on_direct_reclaim_end) { return end_delay(DELAY_RECLAIM); }
 /* A cgroup has reached its limit. */
 SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
 int BPF_PROG(on_group_reclaim_begin) {
-    start_delay(DELAY_RECLAIM, 0);
+    start_delay(DELAY_RECLAIM, 0, KERNEL_LOCK_NONE);
     return 0;
 }
 
@@ -80,7 +85,7 @@ int BPF_PROG(on_group_reclaim_end) { return end_delay(DELAY_RECLAIM); }
 
 SEC("tp_btf/mm_compaction_begin")
 int BPF_PROG(on_compaction_begin) {
-    start_delay(DELAY_COMPACTION, 0);
+    start_delay(DELAY_COMPACTION, 0, KERNEL_LOCK_NONE);
     return 0;
 }
 
@@ -90,7 +95,7 @@ int BPF_PROG(on_compaction_end) { return end_delay(DELAY_COMPACTION); }
 SEC("tp_btf/contention_begin")
 int BPF_PROG(on_contention_begin, void *lock, unsigned int flags) {
     if (!(flags & LOCK_SPINS) || (flags & LOCK_IS_MUTEX))
-        start_delay(DELAY_LOCK, (u64)lock);
+        start_delay(DELAY_LOCK, (u64)lock, kernel_lock_kind(flags));
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "fault.h"
 #include "fault_time.h"
 #include "latency.h"
+#include "mark.h"
 #include "seconds.h"
 #include "stack.h"
 #include "stall.h"
@@ -23,6 +24,7 @@ NOINLINE int emit_fault_stall(struct task_struct *task, struct thread_state *t, 
     if (!stall)
         return 0;
     note_facts(task, t, stall);
+    name_kernel_owner(stall, &t->fault.owner);
     stall->blocked_ns = t->fault.blocked;
     stall->syscall = syscall_of(task, (struct pt_regs *)bpf_task_pt_regs(task));
     collect_ran(stall, t->fault.starved_cpu, t->fault.starved_from, t->fault.starved_to);
@@ -106,6 +108,7 @@ NOINLINE int leave_fault(u32 end) {
     t->faulting = 0;
     t->ledger.faults[end == FAULT_MAJOR]++;
     count_latency(t, METRIC_FAULT, now - t->fault.start);
+    flush_mark(t, now, MARK_FLUSH_NS);
     emit_fault(cpu, task, t, now);
     end_run(cpu, started);
     return 0;
@@ -142,6 +145,7 @@ ALWAYS_INLINE void enter_fault(u64 address, u8 access, struct pt_regs *regs, u64
     if (likely(t->activity == ACTIVITY_RUNNING || t->since < armed_at)) {
         struct fault_state *fault = &t->fault;
 
+        note_mark(task, t, now);
         fault->start = now;
         fault->charged_to = now;
         fault->irq_seen = t->ledger.irq;
@@ -153,6 +157,7 @@ ALWAYS_INLINE void enter_fault(u64 address, u8 access, struct pt_regs *regs, u64
         fault->blocked = 0;
         fault->runnable = 0;
         fault->longest = 0;
+        fault->owner.tid = 0;
         fault->user_stack = 0;
         fault->kernel_stack = 0;
         fault->starved_from = 0;

@@ -15,6 +15,8 @@ struct interval {
     bool woken;
 };
 
+ALWAYS_INLINE u64 off_cpu_ns(struct interval *interval) { return interval->end - interval->start; }
+
 ALWAYS_INLINE void count_interval(struct thread_state *t, struct interval *interval, u32 state, u32 kind,
                                   u64 ns) {
     struct sample_key key = {

@@ -5,6 +5,7 @@
 #include "cpu_state.h"
 #include "include/vectors.h"
 #include "losses.h"
+#include "mark.h"
 #include "seconds.h"
 #include "thread_state.h"
 
@@ -87,7 +88,9 @@ ALWAYS_INLINE void close_interrupt(struct cpu_state *cpu, u32 kind, u64 now) {
         return;
     }
     roll(t, now);
+    note_mark(task, t, now);
     t->ledger.irq += own;
+    flush_mark(t, now, MARK_FLUSH_NS);
     count_interrupt(t->key, t->second, frame, own);
 }
 

@@ -1,23 +1,10 @@
 /* What the iterators over all tasks share. */
 #pragma once
 
+#include "kernel_lock.h"
 #include "reason.h"
 #include "stack_scratch.h"
 #include "thread_state.h"
-
-/* The activity of a thread without an event since arming, from its state now. */
-ALWAYS_INLINE void guess_activity(struct bpf_iter__task *ctx, struct task_struct *task,
-                                  struct thread_state *t) {
-    u32 state = task->__state;
-
-    t->activity = ACTIVITY_BLOCKED;
-    if (task->on_cpu)
-        t->activity = ACTIVITY_RUNNING;
-    else if (state == TASK_RUNNING)
-        t->activity = ACTIVITY_PREEMPTED;
-    else
-        classify(ctx, NULL, t, task, state);
-}
 
 /* Scratch memory of the iterators: one reader runs one iterator at a time. */
 struct iter_scratch {
@@ -40,4 +27,45 @@ ALWAYS_INLINE struct iter_scratch *get_iter_scratch(void) {
     u32 zero = 0;
 
     return bpf_map_lookup_elem(&iter_scratch, &zero);
+}
+
+/* The reason of a thread that sleeps uninterruptibly, or CLASS_NONE. The stack of a thread that is not
+ * current is without the functions of the scheduler and of locks. */
+ALWAYS_INLINE u8 reason_of_sleeper(struct task_struct *task) {
+    struct iter_scratch *scratch = get_iter_scratch();
+    struct site_walk walk = {.reason = CLASS_NONE};
+    long bytes;
+
+    if (!scratch)
+        return CLASS_NONE;
+    if (blocker_of(task))
+        return REASON_LOCK;
+    walk.scratch = &scratch->stack;
+    bytes = bpf_get_task_stack(task, scratch->stack.stack.address, SITE_FRAMES * 8, 0);
+    if (bytes > 0)
+        bpf_loop((u32)bytes / 8, site_step, &walk, 0);
+    return walk.reason;
+}
+
+/* The activity of a thread without an event since arming, from its state now. */
+ALWAYS_INLINE void guess_activity(struct bpf_iter__task *ctx, struct task_struct *task,
+                                  struct thread_state *t) {
+    u32 state = task->__state;
+
+    t->activity = ACTIVITY_BLOCKED;
+    if (task->on_cpu)
+        t->activity = ACTIVITY_RUNNING;
+    else if (state == TASK_RUNNING)
+        t->activity = ACTIVITY_PREEMPTED;
+    else
+        classify(ctx, NULL, t, task, state);
+    /* As classify() does for the current task. */
+    if (t->activity == ACTIVITY_BLOCKED && (state & TASK_UNINTERRUPTIBLE) &&
+        !(state & (TASK_NOLOAD | TASK_STOPPED | TASK_TRACED | TASK_FROZEN)) &&
+        !BPF_CORE_READ_BITFIELD(task, in_iowait)) {
+        u8 reason = reason_of_sleeper(task);
+
+        if (reason < REASONS)
+            t->reason = reason;
+    }
 }

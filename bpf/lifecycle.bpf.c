@@ -1,5 +1,6 @@
 /* Threads start, end, are renamed, exec and change their cgroup: they join the recording or leave it. */
 #include "join.h"
+#include "mark.h"
 #include "names.h"
 #include "seconds.h"
 #include "tables.h"
@@ -51,6 +52,7 @@ int BPF_PROG(on_exit, struct task_struct *task) {
     struct thread_state *t = state_of(task);
 
     forget_wait_word(task);
+    forget_mark_slot(task, t);
     if (t && !t->ending && armed(bpf_ktime_get_ns())) {
         t->ending = 1;
         __sync_fetch_and_add(&ending_threads, 1);

@@ -55,7 +55,6 @@ static long look_step(u32 walk, struct look_walk *of) {
     struct look_record *look = &scratch->look;
     struct thread_state *now = &scratch->guess;
     u64 switches = switches_of(task);
-    u32 state = task->__state;
 
     look->walks = walk + 1;
     look->since = 0;
@@ -76,14 +75,14 @@ static long look_step(u32 walk, struct look_walk *of) {
         note_departure(task, look);
         look->reason = now->reason;
         look->syscall = now->syscall;
-        if ((state & TASK_UNINTERRUPTIBLE) && !(state & TASK_NOLOAD))
-            look->flags |= LOOK_UNINTERRUPTIBLE;
         if (now->futex_lock) {
             look->flags |= LOOK_LOCK;
             look->lock_address = now->lock_address;
             look->lock_owner = lock_owner_of(task, now);
             if (look->lock_owner)
                 look->flags |= LOOK_OWNER;
+        } else if (find_kernel_owner(task, &look->kernel_owner)) {
+            look->flags |= LOOK_KERNEL_OWNER;
         }
         if (read_word_of(task, &look->word, &look->word_definition))
             look->flags |= LOOK_WORD;
@@ -97,7 +96,7 @@ static long look_step(u32 walk, struct look_walk *of) {
         return 1;
     look->user_stack = 0;
     look->kernel_stack = 0;
-    look->flags |= LOOK_MOVED;
+    look->flags = (look->flags & LOOK_KERNEL_THREAD) | LOOK_MOVED;
     return 0;
 }
 
@@ -140,6 +139,9 @@ int look(struct bpf_iter__task *ctx) {
         t->looked = 1;
         return 0;
     }
+    /* Its holder can be in a process that is not looked at yet. */
+    if (!task->on_cpu && task->__state != TASK_RUNNING && find_kernel_owner(task, &look->kernel_owner))
+        look->flags |= LOOK_KERNEL_OWNER;
     bpf_seq_write(ctx->meta->seq, look, sizeof(*look));
     return 0;
 }

@@ -4,6 +4,7 @@
 #include "other_thread.h"
 #include "peer.h"
 #include "stack_policy.h"
+#include "stall.h"
 #include "wait_place.h"
 
 /* The word of a wait that began before the recording did is read now. */
@@ -16,6 +17,16 @@ ALWAYS_INLINE void note_open_word(struct task_struct *task, struct thread_state 
         return;
     }
     stall->flags |= STALL_WORD;
+}
+
+/* The place of a voluntary wait, as its switch-in will number it; 0: not known yet. */
+ALWAYS_INLINE u64 open_place(struct task_struct *task, struct thread_state *t, struct thread_state *seen,
+                             struct stall_record *stall) {
+    if (seen == t)
+        return t->place;
+    seen->word_known = stall->flags & STALL_WORD;
+    seen->word = stall->word;
+    return place_of(task, seen);
 }
 
 /* Writes a record, with both stacks, of every wait older than `open_after_ns` that has none yet. A thread
@@ -59,6 +70,7 @@ int open_waits(struct bpf_iter__task *ctx) {
     stall->start = seen->since;
     stall->end = now;
     stall->cpu = task->thread_info.cpu;
+    stall->priority = task->prio;
     stall->reason = seen->reason;
     stall->syscall = seen->activity == ACTIVITY_BLOCKED ? seen->syscall : -1;
     if (seen->activity != ACTIVITY_BLOCKED) {
@@ -70,13 +82,13 @@ int open_waits(struct bpf_iter__task *ctx) {
         stall->waker.tid = seen->waker_tid;
         stall->waker.tgid = seen->waker_tgid;
     }
-    if (seen->activity == ACTIVITY_BLOCKED && is_voluntary(seen->reason))
-        stall->place = place_of(task, seen);
     if (seen == t && t->faulting) {
         stall->start = t->fault.start;
         stall->blocked_ns = t->fault.blocked + (now - t->since - stall->runnable_ns);
         stall->runnable_ns += t->fault.runnable;
         note_facts(task, t, stall);
+        if (t->activity == ACTIVITY_BLOCKED && t->kernel_lock)
+            name_kernel_owner(stall, &t->kernel_owner);
     } else if (seen->activity == ACTIVITY_BLOCKED && seen->futex_lock) {
         u32 owner = lock_owner_of(task, seen);
 
@@ -85,9 +97,16 @@ int open_waits(struct bpf_iter__task *ctx) {
         stall->lock_owner = owner;
         if (owner)
             stall->flags |= STALL_OWNER;
+    } else if (seen == t && t->activity == ACTIVITY_BLOCKED && t->kernel_lock) {
+        name_kernel_owner(stall, &t->kernel_owner);
+    } else if (seen != t && seen->activity == ACTIVITY_BLOCKED) {
+        if (find_kernel_owner(task, &stall->kernel_owner))
+            stall->flags |= STALL_KERNEL_OWNER;
     }
     if (seen->activity == ACTIVITY_BLOCKED && !(seen == t && t->faulting))
         note_open_word(task, seen, stall);
+    if (seen->activity == ACTIVITY_BLOCKED && is_voluntary(seen->reason))
+        stall->place = open_place(task, t, seen, stall);
     if (stall->syscall >= 0 && has_peer(seen->reason) && !(seen == t && t->faulting))
         note_peer(task, stall, seen);
     bpf_probe_read_kernel(stall->comm, COMM_LEN, task->comm);

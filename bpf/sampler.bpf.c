@@ -1,6 +1,9 @@
 /* On-CPU samples: the ledger's clock and the extra events of -e. */
+#include "awaited.h"
 #include "fault_time.h"
 #include "include/vectors.h"
+#include "late.h"
+#include "mark.h"
 #include "noise.h"
 #include "samples.h"
 #include "seconds.h"
@@ -36,6 +39,7 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
     struct task_struct *task = bpf_get_current_task_btf();
     struct sample_key key = {};
     struct thread_state *t;
+    u32 within;
 
     if (!task->pid)
         return;
@@ -70,6 +74,12 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
     }
     take_stacks(ctx, cpu, from_probe, kernel_bytes(user_mode), &key.user_stack, &key.kernel_stack);
     count_sample(&key, weight);
+    if (ledger_clock) {
+        emit_holder_sample(task, t, now, &key);
+        within = (is_late(t, now) ? LATE_IN_BUSY : 0) | (is_marked(task, t) ? LATE_IN_MARKED : 0);
+        if (within)
+            emit_late(t, now, key.what, weight, 0, key.user_stack, key.kernel_stack, within);
+    }
 }
 
 struct run_queue {

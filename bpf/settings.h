@@ -15,6 +15,8 @@ const volatile bool limit_cpus = false;
 const volatile u64 cpu_mask[MAX_CPUS / 64] = {};
 /* System call number → a reason, or enum syscall_class. */
 const volatile u8 syscall_class[MAX_SYSCALLS] = {};
+/* --budget busy=DURATION: longer busy periods are emitted one by one. */
+const volatile u64 busy_budget_ns = ~0ULL;
 /* --cgroup: the group's id (0: none is recorded) and its hierarchy's number (0: cgroup v2). */
 const volatile u64 cgroup_id = 0;
 const volatile u32 cgroup_hierarchy = 0;

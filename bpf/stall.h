@@ -18,6 +18,15 @@ ALWAYS_INLINE void read_name(u8 *name, u64 task_address, u32 tid) {
         bpf_core_read(name, COMM_LEN, &task->comm);
 }
 
+ALWAYS_INLINE void name_kernel_owner(struct stall_record *stall, const struct kernel_owner *owner) {
+    if (!owner->tid)
+        return;
+    stall->flags |= STALL_KERNEL_OWNER;
+    stall->kernel_owner.tid = owner->tid;
+    stall->kernel_owner.tgid = owner->tgid;
+    read_name(stall->kernel_owner.comm, owner->task, owner->tid);
+}
+
 /* The timeout is in user memory. It is read where `task` is current: at its switch-out, or now. */
 ALWAYS_INLINE void note_asked(struct stall_record *stall, struct task_struct *task, struct thread_state *t,
                               u64 start) {
@@ -54,7 +63,7 @@ ALWAYS_INLINE struct stall_record *start_stall(struct task_struct *task, struct 
     stall->slack_ns = 0;
     stall->word = 0;
     stall->word_definition = 0;
-    stall->unused = 0;
+    stall->priority = task->prio;
     stall->lock_address = 0;
     stall->lock_owner = 0;
     stall->place = 0;
@@ -74,6 +83,7 @@ ALWAYS_INLINE struct stall_record *start_stall(struct task_struct *task, struct 
     }
     __builtin_memset(&stall->fault, 0, sizeof(stall->fault));
     __builtin_memset(&stall->peer, 0, sizeof(stall->peer));
+    __builtin_memset(&stall->kernel_owner, 0, sizeof(stall->kernel_owner));
     return stall;
 }
 
@@ -93,7 +103,9 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
     } else {
         stall->syscall = t->syscall;
         if (is_voluntary(t->reason))
-            stall->place = place_of(task, t);
+            stall->place = t->place;
+        if (off_cpu_ns(interval) < min_stall_ns)
+            stall->flags |= STALL_BRIEF;
         if (t->futex_lock) {
             stall->flags |= STALL_LOCK;
             stall->lock_address = t->lock_address;
@@ -102,6 +114,8 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
                 stall->lock_owner = t->lock_owner;
             }
         }
+        if (t->kernel_lock)
+            name_kernel_owner(stall, &t->kernel_owner);
         if (t->word_known) {
             stall->flags |= STALL_WORD;
             stall->word = t->word;

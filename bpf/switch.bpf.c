@@ -13,13 +13,17 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
     struct cpu_state *cpu = this_cpu();
     u64 started;
 
-    if (!cpu || !armed(now))
+    if (!cpu)
+        return 0;
+    /* Also before the window: that of its end may be in it. */
+    cpu->switch_ns = now;
+    cpu->switch_to = (u64)next;
+    if (!armed(now))
         return 0;
     started = start_run(cpu);
     /* Interrupts do not nest across a switch. A depth that drifted (attached inside an interrupt) ends
      * here. */
     cpu->interrupt_depth = 0;
-    cpu->switch_ns = now;
     record_run(cpu, next, now);
     if (guards)
         count_task(cpu, prev, now, true);
@@ -43,10 +47,11 @@ int BPF_PROG(on_switched, bool is_switch) {
     cpu = this_cpu();
     if (!cpu)
         return 0;
-    /* The time of the switch, so that switch-out and switch-in meet without a gap. */
-    now = cpu->switch_ns;
-    cpu->switch_ns = 0;
     task = bpf_get_current_task_btf();
+    /* The time of the switch, so that switch-out and switch-in meet without a gap. It is of another switch
+     * where the kernel kept that one's incoming thread from being traced, and then its outgoing. */
+    now = cpu->switch_to == (u64)task ? cpu->switch_ns : 0;
+    cpu->switch_ns = 0;
     if (unlikely(!now)) {
         now = bpf_ktime_get_ns();
         if (!armed(now))
@@ -55,7 +60,7 @@ int BPF_PROG(on_switched, bool is_switch) {
         lose(LOSS_NO_SWITCH);
         record_run(cpu, task, now);
     }
-    if (!task->pid)
+    if (!task->pid || unlikely(!armed(now)))
         return 0;
     started = start_run(cpu);
     switch_in(ctx, cpu, task, now);

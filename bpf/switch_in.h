@@ -1,8 +1,11 @@
 /* A thread gets a CPU: its wait is over, and is charged, counted and emitted. */
 #pragma once
 
+#include "awaited.h"
 #include "kernel_stack.h"
+#include "late.h"
 #include "latency.h"
+#include "mark.h"
 #include "ran_instead.h"
 #include "reason.h"
 #include "seconds.h"
@@ -51,14 +54,21 @@ ALWAYS_INLINE u32 off_cpu_metric(struct thread_state *t, struct interval *interv
                                                          : METRIC_OFF_CPU_BLOCKED + reason;
 }
 
-ALWAYS_INLINE bool is_emitted(struct task_struct *task, struct thread_state *t, struct interval *interval) {
-    u64 off = interval->end - interval->start;
+/* `stacked`: its stacks have been taken. */
+ALWAYS_INLINE bool is_emitted(struct task_struct *task, struct thread_state *t, struct interval *interval,
+                              bool stacked) {
+    u64 off = off_cpu_ns(interval);
     bool sent = off >= stall_ns;
+
+    if (off < min_stall_ns)
+        return unlikely(stacked) && !interval->preempted && is_voluntary(t->reason) && place_is_new(t);
 
     if (sent && !interval->preempted && is_voluntary(t->reason) && interval->runnable < stall_ns &&
         off < voluntary_stall_ns)
-        sent = place_is_emitted(task, t);
-    if (!sent && off >= min_stall_ns)
+        sent = place_is_emitted(t);
+    if (unlikely(!sent))
+        sent = holder_wait_is_emitted(task, t);
+    if (!sent)
         lose(LOSS_FOLDED);
     return sent;
 }
@@ -104,6 +114,9 @@ __attribute__((noinline)) int resume_fault(struct thread_state *t, struct interv
         fault->longest = off;
         fault->user_stack = interval->user_stack;
         fault->kernel_stack = interval->kernel_stack;
+        fault->owner = t->kernel_owner;
+        if (!t->kernel_lock)
+            fault->owner.tid = 0;
     }
     if (interval->runnable > fault->starved_to - fault->starved_from) {
         fault->starved_from = interval->end - interval->runnable;
@@ -118,11 +131,13 @@ __attribute__((noinline)) int resume_fault(struct thread_state *t, struct interv
 ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now) {
     struct thread_state *t = state_of(task);
     struct interval interval = {};
-    u64 off, delay, waited;
-    bool stacked;
+    u64 off, delay, waited, awake;
+    bool stacked, late;
 
     if (!t || t->activity == ACTIVITY_RUNNING)
         return;
+    if (unlikely(t->awaits))
+        stop_awaiting(t);
     delay = task->sched_info.run_delay;
     if (unlikely(t->since < armed_at))
         start_waiting(ctx, t, task, now, delay);
@@ -134,6 +149,7 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
     interval.cpu = bpf_get_smp_processor_id();
     interval.preempted = t->activity != ACTIVITY_BLOCKED;
     interval.woken = !interval.preempted && t->wake_ns > t->run_ns;
+    awake = since_wakeup(t, now);
     off = now - t->since;
     waited = delay - t->delay_seen;
     t->delay_seen = delay;
@@ -141,7 +157,7 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
         waited = off;
     else if (stacks_at_switch_out || waited > off)
         /* The scheduler has not added this wait yet: count from the wakeup on. */
-        waited = interval.woken ? since_wakeup(t, now) : 0;
+        waited = interval.woken ? awake : 0;
     if (!interval.preempted && !interval.woken)
         lose(LOSS_NO_WAKEUP);
     interval.runnable = waited;
@@ -150,6 +166,9 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
         count_behind(cpu, t, now - waited, now);
     roll(t, now);
     charge_wait(t, now, waited, interval.preempted);
+    if (!interval.preempted && is_voluntary(t->reason))
+        start_busy(task, t, now, interval.woken ? awake : waited);
+    flush_mark(t, now, 1);
     t->run_ns = now;
     t->activity = ACTIVITY_RUNNING;
     if (!t->on_mask && cpu_wanted(interval.cpu))
@@ -174,10 +193,14 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
         t->carried[CARRIED_RUNNABLE] += interval.runnable;
         stacked = wants_stack(t, reason, 0) || wants_stack(t, CARRIED_RUNNABLE, 0);
     }
-    if (stacked || off >= stack_ns)
+    late = is_late_wait(t, &interval);
+    if (stacked || late || off >= stack_ns)
         take_interval_stack(ctx, t, &interval);
     if (unlikely(t->faulting))
         resume_fault(t, &interval);
-    else if (off >= min_stall_ns && cpu_wanted(interval.cpu) && is_emitted(task, t, &interval))
+    else if ((stacked || off >= min_stall_ns) && cpu_wanted(interval.cpu) &&
+             is_emitted(task, t, &interval, stacked))
         emit_stall(task, t, &interval);
+    else if (unlikely(late))
+        emit_late_wait(t, &interval);
 }

@@ -1,12 +1,17 @@
 /* A thread leaves its CPU: the running time ends, and the reason of the wait is found. */
 #pragma once
 
+#include "awaited.h"
 #include "fault_time.h"
+#include "kernel_lock.h"
 #include "kernel_stack.h"
+#include "mark.h"
 #include "peer.h"
 #include "reason.h"
 #include "seconds.h"
+#include "span.h"
 #include "stack_place.h"
+#include "stack_policy.h"
 #include "thread.h"
 #include "timeout.h"
 #include "wait_word.h"
@@ -24,6 +29,11 @@ ALWAYS_INLINE void settle_unseen_run(struct thread_state *t, struct task_struct 
     t->delay_seen = delay;
     t->run_ns = t->since;
     t->activity = ACTIVITY_RUNNING;
+    if (t->idle) {
+        /* When it was woken is not known. */
+        t->idle = false;
+        t->busy_from = 0;
+    }
 }
 
 /* The thread leaves the CPU in a page fault, unless the fault is over. */
@@ -68,6 +78,8 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
     }
     if (unlikely(t->faulting))
         in_fault = pause_fault(t, prev_state, now);
+    if (likely(!(prev_state & TASK_DEAD)))
+        note_mark(prev, t, now);
     t->moved_ns = 0;
     /* The kernel's own count: it counts a sleep that a pending signal cancels as voluntary. */
     if (prev->nvcsw != t->nvcsw_seen) {
@@ -78,6 +90,7 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
     }
     if (unlikely(prev_state & TASK_DEAD)) {
         charge_until(t, now);
+        end_marks(t, now);
         end_thread(prev, t, now);
         return;
     }
@@ -90,10 +103,16 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
             sleep_in_fault(t, prev);
         } else {
             classify(ctx, cpu, t, prev, prev_state);
+            if (unlikely(t->owner_known))
+                start_awaiting(t, awaited_slot(prev->tgid, t->lock_owner));
             note_wait_word(prev, t);
+            if (is_voluntary(t->reason))
+                end_busy(prev, t);
             if (t->reason == REASON_NETWORK)
                 note_request(prev, t);
         }
+        if (unlikely(t->kernel_lock))
+            note_kernel_owner(t);
     }
     if (stacks_at_switch_out) {
         t->out_user_stack = 0;

@@ -34,7 +34,7 @@ ALWAYS_INLINE void fill_thread_record(struct thread_record *record, struct task_
 }
 
 ALWAYS_INLINE void end_thread(struct task_struct *task, struct thread_state *t, u64 now) {
-    struct thread_record *record = reserve(sizeof(struct thread_record));
+    struct thread_record *record = reserve_end(sizeof(struct thread_record));
 
     t->activity = ACTIVITY_DEAD;
     if (t->ending)

@@ -3,6 +3,13 @@
 
 #include "settings.h"
 
+/* Who has a lock of the kernel that a thread waits for. */
+struct kernel_owner {
+    u64 task;
+    u32 tid; /* 0: none is known */
+    u32 tgid;
+};
+
 /* The page fault that a thread is in. */
 struct fault_state {
     u64 start;
@@ -20,11 +27,19 @@ struct fault_state {
     u64 kernel_stack;
     u64 starved_from; /* the longest time without a CPU */
     u64 starved_to;
+    struct kernel_owner owner; /* of the lock that the longest wait was for */
     u32 starved_cpu;
     u8 sleep; /* SLEEP_FAULT_…: the state it is charged to so far */
     u8 access;
     u8 woken;
     u8 unused;
+};
+
+/* Whether a place is idle, as looked up in that second. */
+struct known_place {
+    u64 number;
+    u32 second;
+    u32 is_idle;
 };
 
 /* The state of one recorded thread. Hot fields come first: a switch touches two cache lines. */
@@ -50,6 +65,8 @@ struct thread_state {
     s32 syscall;
     u32 lock_owner;
     u32 moved_from; /* CPU left at moved_ns while waiting */
+    u8 kernel_lock; /* enum kernel_lock: the lock of the kernel that it waits for, at `delay_lock` */
+    u16 awaits;     /* 1 + the slot of the thread whose lock it waits for, in `awaited`; 0: none */
     struct ledger ledger;
     u64 carried[SLEEPS + 2]; /* ns without stacks, by sleep, then runnable, then preempted */
     struct fault_state fault;
@@ -68,8 +85,9 @@ struct thread_state {
     bool out_asked;
     u64 delay_since[DELAYS]; /* by delay_kind; 0: not in one */
     u64 delay_lock;
-    u8 ending;         /* counted in ending_threads */
-    u8 looked;         /* its record of this look is written */
+    struct kernel_owner kernel_owner; /* of that lock, when the thread went to sleep */
+    u8 ending;                        /* counted in ending_threads */
+    u8 looked;                        /* its record of this look is written */
     u32 matches;       /* TARGET_…: the targets that match the thread; 0 where everything is recorded */
     u64 open_reported; /* start of the wait that open_waits has emitted */
     u64 observed_from;
@@ -79,11 +97,34 @@ struct thread_state {
     struct ledger at_boundary;
     u32 words_seen; /* the version of `wait_words` that `word_at` is from */
     bool word_known;
-    u64 word; /* read at the start of the wait, if word_known */
+    u64 word;  /* read at the start of the wait, if word_known */
+    u64 place; /* of a voluntary wait, wait_place.h; 0: its start was not seen */
     struct wait_word word_at;
     u64 asked_sock; /* the connection that the thread last waited on as a client, and what it had sent then */
     u32 asked_sequence;
-    u8 asked; /* ASKED_…: of the present wait */
+    u8 asked;         /* ASKED_…: of the present wait */
+    u64 busy_from;    /* start of the busy period, span.h; 0: none yet */
+    bool idle;        /* the present wait is at an idle place */
+    u64 busy_longest; /* of busy_second */
+    u32 busy_second;
+    u32 busy_count;
+    u64 late_ns;    /* about one period in twenty lasts longer */
+    u64 rare_ns;    /* about one in a thousand does */
+    u32 late_spans; /* these four: of busy_second */
+    u32 rare_spans;
+    u32 late_waits;
+    u32 over_spans;
+    struct span_states busy_base; /* the ledger at its start */
+    struct known_place known_places[KNOWN_PLACES];
+    u32 marks_seen; /* the version of `mark_slots` that the next two are from; mark.h */
+    u32 mark_exec_id;
+    u64 mark_slot; /* where the thread marks its spans; 0: it does not */
+    u64 marked;    /* the span that was last read; 0: none */
+    u64 marked_ns; /* the ledger's time off the CPU, in faults and interrupts then */
+    u64 marked_from;
+    u64 marks_lost_from; /* 0: no record found a full ring since the last one */
+    bool marking;
+    struct span_states marked_base; /* the ledger then */
 };
 
 #define CARRIED_RUNNABLE SLEEPS
@@ -117,6 +158,9 @@ ALWAYS_INLINE void start_observing(struct thread_state *t, struct task_struct *t
     t->reason = REASON_OTHER;
     t->syscall = -1;
     t->word_known = false;
+    t->place = 0;
     t->asked = ASKED_UNKNOWN;
+    t->busy_from = 0;
+    t->idle = false;
     t->nvcsw_seen = task->nvcsw;
 }

@@ -41,23 +41,39 @@ ALWAYS_INLINE bool take_first_wait(void) {
     return first_waits_left > 0 && __sync_fetch_and_sub(&first_waits_left, 1) > 0;
 }
 
+/* Whether this is the first wait of its place, and may be emitted. */
+ALWAYS_INLINE bool meet_place(u64 number) {
+    struct wait_place first = {.sent = 1, .verdict = PLACE_UNKNOWN};
+
+    if (!take_first_wait())
+        return false;
+    bpf_map_update_elem(&places, &number, &first, BPF_NOEXIST);
+    return true;
+}
+
+/* Whether a voluntary wait that is too short for a stall is emitted so that user space learns of its place.
+ */
+NOINLINE int place_is_new(struct thread_state *t) {
+    u64 number;
+
+    if (!t)
+        return 0;
+    number = t->place;
+    return number && !bpf_map_lookup_elem(&places, &number) && meet_place(number);
+}
+
 /* Whether a voluntary wait that is shorter than the threshold of such waits is emitted because of its place.
  * Its length is at least the threshold of other stalls. */
-NOINLINE int place_is_emitted(struct task_struct *task, struct thread_state *t) {
-    struct wait_place first = {.sent = 1, .verdict = PLACE_UNKNOWN};
+NOINLINE int place_is_emitted(struct thread_state *t) {
     struct wait_place *place;
     u64 number;
 
-    if (!task || !t)
+    if (!t)
         return 0;
-    number = place_of(task, t);
+    number = t->place;
     place = bpf_map_lookup_elem(&places, &number);
-    if (!place) {
-        if (!take_first_wait())
-            return 0;
-        bpf_map_update_elem(&places, &number, &first, BPF_NOEXIST);
-        return 1;
-    }
+    if (!place)
+        return meet_place(number);
     if (place->verdict != PLACE_UNKNOWN)
         return place->verdict == PLACE_NOT_IDLE;
     if (place->sent >= FIRST_WAITS || !take_first_wait())

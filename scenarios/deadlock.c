@@ -1,14 +1,16 @@
-// deadlock: two threads that lock the same two mutexes in opposite order, and stay.
+// deadlock: two threads that lock the same two mutexes in opposite order, and stay; or a ring of three.
 //
 // `left` holds the accounts and wants the orders, `right` the other way round: settle_left or settle_right →
-// take_second_lock. Each takes its second lock only when both have their first.
+// take_second_lock. With -n 3, `right` wants the prices, which `third` holds, and `third` wants the accounts:
+// settle_third. Each takes its second lock only when all have their first.
 // lock_mutex stands between the named functions and glibc because a walk by frame pointers loses the direct
 // caller of a libc function without a frame.
 //
 // Truth, besides truth.h's start and end lines (the threads never end, so they have no `thread` lines):
-//   {"event":"stuck", "tid", "name", "holds", "wants", "owner", "since_ns"}   printed as soon as both threads
+//   {"event":"stuck", "tid", "name", "holds", "wants", "owner", "since_ns"}   printed as soon as all threads
 //       sleep in the kernel: addresses of the mutexes, tid of the wanted one's owner, and when the thread
 //       asked for it
+// Options: -n THREADS, 2 or 3 (default 2).
 // The main thread prints and then waits for -d seconds, SIGTERM or, gated, stdin's end.
 
 #include "truth.h"
@@ -18,10 +20,11 @@ struct settler {
     _Atomic uint64_t since_ns;
 };
 
-static pthread_mutex_t accounts = PTHREAD_MUTEX_INITIALIZER, orders = PTHREAD_MUTEX_INITIALIZER;
-static struct settler settlers[2] = {{.holds = &accounts, .wants = &orders},
-                                     {.holds = &orders, .wants = &accounts}};
-static pthread_barrier_t both_hold_one;
+static pthread_mutex_t accounts = PTHREAD_MUTEX_INITIALIZER, orders = PTHREAD_MUTEX_INITIALIZER,
+                       prices = PTHREAD_MUTEX_INITIALIZER;
+static struct settler settlers[3] = {{.holds = &accounts}, {.holds = &orders}, {.holds = &prices}};
+static uint64_t threads = 2;
+static pthread_barrier_t all_hold_one;
 static struct run run = {.scenario = "deadlock", .seconds = 3600, .seed = 42};
 
 SHOWN static void lock_mutex(pthread_mutex_t *mutex) { pthread_mutex_lock(mutex); }
@@ -33,7 +36,7 @@ SHOWN static void take_second_lock(struct settler *settler) {
 
 static void settle(struct settler *settler) {
     lock_mutex(settler->holds);
-    pthread_barrier_wait(&both_hold_one);
+    pthread_barrier_wait(&all_hold_one);
     take_second_lock(settler);
 }
 
@@ -47,43 +50,43 @@ SHOWN static void settle_right(struct actor *self) {
     settle(&settlers[1]);
 }
 
-// True when the thread sleeps in the kernel: state S in its stat file.
-static bool is_asleep(pid_t tid) {
-    char path[64], line[256] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-    FILE *stat = fopen(path, "r");
-    if (stat == NULL)
-        die(path, errno);
-    if (fgets(line, sizeof line, stat) == NULL)
-        line[0] = '\0';
-    fclose(stat);
-    const char *after_name = strrchr(line, ')');
-    return after_name != NULL && after_name[1] == ' ' && after_name[2] == 'S';
+SHOWN static void settle_third(struct actor *self) {
+    (void)self;
+    settle(&settlers[2]);
 }
 
+static bool is_asleep(pid_t tid) { return state_of(tid) == 'S'; }
+
 static void wait_until_stuck(const struct actor *actors) {
-    for (int i = 0; i < 2; i++)
+    for (uint64_t i = 0; i < threads; i++)
         while (atomic_load(&settlers[i].since_ns) == 0 || !is_asleep(actors[i].tid))
             sched_yield();
 }
 
 static void print_stuck(const struct actor *actors) {
-    for (int i = 0; i < 2; i++)
+    for (uint64_t i = 0; i < threads; i++)
         printf(
             "{\"event\":\"stuck\",\"tid\":%d,\"name\":\"%s\",\"holds\":\"%p\",\"wants\":\"%p\",\"owner\":%d,"
             "\"since_ns\":%llu}\n",
             actors[i].tid, actors[i].name, (void *)settlers[i].holds, (void *)settlers[i].wants,
-            actors[1 - i].tid, (unsigned long long)settlers[i].since_ns);
+            actors[(i + 1) % threads].tid, (unsigned long long)settlers[i].since_ns);
 }
 
 int main(int argc, char **argv) {
-    take_options(argc, argv, &run, NULL, 0);
-    struct actor actors[] = {{.name = "left", .act = settle_left}, {.name = "right", .act = settle_right}};
-    pthread_barrier_init(&both_hold_one, NULL, 2);
-    assemble_actors(actors, 2);
-    print_start(actors, 2, &run);
+    const struct own_option own[] = {{.letter = 'n', .argument = "THREADS", .count = &threads}};
+    struct actor actors[] = {{.name = "left", .act = settle_left},
+                             {.name = "right", .act = settle_right},
+                             {.name = "third", .act = settle_third}};
+    take_options(argc, argv, &run, own, 1);
+    if (threads != 2 && threads != 3)
+        die("-n", EINVAL);
+    for (uint64_t i = 0; i < threads; i++)
+        settlers[i].wants = settlers[(i + 1) % threads].holds;
+    pthread_barrier_init(&all_hold_one, NULL, (unsigned)threads);
+    assemble_actors(actors, (int)threads);
+    print_start(actors, (int)threads, &run);
     wait_for_go(&run);
-    release_actors(actors, 2, &run);
+    release_actors(actors, (int)threads, &run);
     wait_until_stuck(actors);
     print_stuck(actors);
     print_end();

@@ -8,18 +8,23 @@
 // default).
 //
 // Truth, besides truth.h's lines:
-//   {"event":"fault", "start_ns", "end_ns", "address", "access", "in", "asked_ns", "mapping"}
+//   {"event":"fault", "start_ns", "off_ns", "on_ns", "end_ns", "address", "access", "in", "asked_ns",
+//    "mapping"}
 //       one served fault: `in` is "user", "read" or "write" (the system call); asked_ns is how long it was to
-//       last, start_ns and end_ns are the reader's own times just before and after. mapping: "anonymous"
-//   {"event":"cold", "start_ns", "end_ns", "address", "file", "offset", "evicted"}
+//       last, start_ns and end_ns are the reader's own times just before and after. By the kernel's records
+//       it first waited from off_ns on, and its last wait ended at on_ns; both are 0 where there are no
+//       records. mapping: "anonymous"
+//   {"event":"cold", "start_ns", "off_ns", "on_ns", "end_ns", "address", "file", "offset", "evicted"}
 //       the touch of a file's page, which was in memory unless `evicted`
 //   {"event":"failed", "segv", "bus", "slept_ns"}   signals caught, and the time asked for between them
 //   {"event":"fresh", "pages", "start_ns", "end_ns"}   the pages that the spinner touched
 //   {"event":"refused", "what"}   there are no served faults: userfaultfd is not permitted
-//   {"event":"stuck", "tid", "address", "since_ns"}   with -k, which is all there is then: the `stuck` thread
-//       reads a page that is never served, and does not return
+//   {"event":"stuck", "tid", "address", "since_ns", "by_ns"}   with -k, which is all there is then: the
+//   `stuck`
+//       thread reads a page that is never served, and does not return; at by_ns it was asleep
 // Options: -k; -f FILE, the cold one (made if it is missing, 1 MiB); -t TIMES
 
+#include "switches.h"
 #include "truth.h"
 
 #include <fcntl.h>
@@ -50,6 +55,7 @@ struct served {
     bool write;
     enum place place;
     uint64_t start_ns, end_ns;
+    struct off_cpu off;
 };
 
 // read(2) writes into the page, write(2) reads from it.
@@ -140,11 +146,14 @@ SHOWN static void touch_never(struct actor *self) {
     (void)*address_of(NEVER);
 }
 
+static bool is_asleep(pid_t tid) { return state_of(tid) == 'S' || state_of(tid) == 'D'; }
+
 static void print_stuck(const struct actor *stuck) {
-    while (atomic_load(&stuck_since_ns) == 0)
+    while (atomic_load(&stuck_since_ns) == 0 || !is_asleep(stuck->tid))
         sched_yield();
-    printf("{\"event\":\"stuck\",\"tid\":%d,\"address\":\"%p\",\"since_ns\":%llu}\n", stuck->tid,
-           (void *)address_of(NEVER), (unsigned long long)atomic_load(&stuck_since_ns));
+    printf("{\"event\":\"stuck\",\"tid\":%d,\"address\":\"%p\",\"since_ns\":%llu,\"by_ns\":%llu}\n",
+           stuck->tid, (void *)address_of(NEVER), (unsigned long long)atomic_load(&stuck_since_ns),
+           (unsigned long long)now_ns());
 }
 
 // --- a cold file ---
@@ -153,6 +162,7 @@ static int cold_file = -1;
 static char *cold_map;
 static volatile char *cold_address;
 static uint64_t cold_start_ns, cold_end_ns;
+static struct off_cpu cold_off;
 static bool cold_evicted;
 
 static void prepare_cold_file(void) {
@@ -216,16 +226,22 @@ SHOWN static void fail_often(void) {
 
 // --- reader ---
 
+static struct switches switches;
+
 SHOWN static void touch_all(struct actor *self) {
     (void)self;
+    record_switches(&switches);
     for (size_t i = 0; i < SERVED && userfault >= 0; i++) {
         if (served[i].place == IN_USER)
             touch_page(&served[i], address_of(i));
         else
             touch_in_syscall(&served[i], address_of(i));
+        served[i].off = take_switches(&switches, served[i].start_ns);
     }
-    if (cold_path)
+    if (cold_path) {
         touch_cold();
+        cold_off = take_switches(&switches, cold_start_ns);
+    }
     fail_often();
 }
 
@@ -253,11 +269,12 @@ SHOWN static void touch_fresh(struct actor *self) {
 
 static void print_served(size_t i) {
     const struct served *fault = &served[i];
-    printf(
-        "{\"event\":\"fault\",\"start_ns\":%llu,\"end_ns\":%llu,\"address\":\"%p\",\"access\":\"%s\",\"in\":"
-        "\"%s\",\"asked_ns\":%llu,\"mapping\":\"anonymous\"}\n",
-        (unsigned long long)fault->start_ns, (unsigned long long)fault->end_ns, (void *)address_of(i),
-        fault->write ? "write" : "read", place_names[fault->place], (unsigned long long)fault->asked_ns);
+    printf("{\"event\":\"fault\",\"start_ns\":%llu,\"off_ns\":%llu,\"on_ns\":%llu,\"end_ns\":%llu,"
+           "\"address\":\"%p\",\"access\":\"%s\",\"in\":\"%s\",\"asked_ns\":%llu,"
+           "\"mapping\":\"anonymous\"}\n",
+           (unsigned long long)fault->start_ns, (unsigned long long)fault->off.first_ns,
+           (unsigned long long)fault->off.last_ns, (unsigned long long)fault->end_ns, (void *)address_of(i),
+           fault->write ? "write" : "read", place_names[fault->place], (unsigned long long)fault->asked_ns);
 }
 
 static void print_truth(void) {
@@ -266,10 +283,12 @@ static void print_truth(void) {
     for (size_t i = 0; i < SERVED && userfault >= 0; i++)
         print_served(i);
     if (cold_path)
-        printf("{\"event\":\"cold\",\"start_ns\":%llu,\"end_ns\":%llu,\"address\":\"%p\",\"file\":\"%s\","
+        printf("{\"event\":\"cold\",\"start_ns\":%llu,\"off_ns\":%llu,\"on_ns\":%llu,\"end_ns\":%llu,"
+               "\"address\":\"%p\",\"file\":\"%s\","
                "\"offset\":"
                "%lu,\"evicted\":%s}\n",
-               (unsigned long long)cold_start_ns, (unsigned long long)cold_end_ns, (void *)cold_address,
+               (unsigned long long)cold_start_ns, (unsigned long long)cold_off.first_ns,
+               (unsigned long long)cold_off.last_ns, (unsigned long long)cold_end_ns, (void *)cold_address,
                cold_path, 37 * PAGE + 5, cold_evicted ? "true" : "false");
     printf("{\"event\":\"failed\",\"segv\":%d,\"bus\":%d,\"slept_ns\":%llu}\n", (int)caught_segv,
            (int)caught_bus, (unsigned long long)(FAILURES / 8 * FAIL_SLEEP_NS));

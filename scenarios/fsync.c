@@ -5,11 +5,14 @@
 // because a walk by frame pointers loses the direct caller of a libc function without a frame.
 //
 // Truth, besides truth.h's lines:
-//   {"event":"fsync", "start_ns", "end_ns", "cpu_ns", "queued_ns"}   one fsync; cpu_ns of it the writer was
-//   running, queued_ns of it waiting for a CPU
+//   {"event":"fsync", "start_ns", "end_ns", "off_ns", "blocked_ns", "queued_ns"}   one fsync: off_ns of it
+//   the writer was off the CPU by the kernel's records, of which blocked_ns began with a wait; queued_ns of
+//   it the writer was waiting for a CPU
+//   {"event":"refused", "what"}   the kernel gives no such records: off_ns and blocked_ns are 0
 // Options: -f FILE, the file to write, removed at the end (default a new file in $TMPDIR, else in the current
 // directory; on tmpfs an fsync waits for nothing), -n N, records between two fsyncs.
 
+#include "switches.h"
 #include "truth.h"
 
 #include <fcntl.h>
@@ -21,11 +24,13 @@
 #define MAX_FILE_BYTES (16 << 20)
 
 struct sync {
-    uint64_t start_ns, end_ns, cpu_ns, queued_ns;
+    uint64_t start_ns, end_ns, queued_ns;
+    struct off_cpu off;
 };
 
+static struct switches switches;
 static struct sync syncs[MAX_SYNCS];
-static int sync_count, journal, schedstat = -1;
+static int sync_count, journal;
 static uint64_t records_a_commit = 100;
 static const char *given;
 static char path[4096];
@@ -44,31 +49,20 @@ SHOWN static void sync_journal(void) {
         die("cannot fsync", errno);
 }
 
-// How long the calling thread has waited for a CPU so far; 0 where the kernel does not say.
-static uint64_t queued_ns(void) {
-    unsigned long long ran, queued;
-    char line[96] = "";
-    if (schedstat < 0)
-        schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-    if (pread(schedstat, line, sizeof line - 1, 0) <= 0 || sscanf(line, "%llu %llu", &ran, &queued) != 2)
-        return 0;
-    return queued;
-}
-
 SHOWN static void commit_records(void) {
     uint64_t queued = queued_ns();
-    uint64_t cpu = read_clock(CLOCK_THREAD_CPUTIME_ID);
     struct sync sync = {.start_ns = now_ns()};
     sync_journal();
     sync.end_ns = now_ns();
-    sync.cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID) - cpu;
     sync.queued_ns = queued_ns() - queued;
+    sync.off = take_switches(&switches, sync.start_ns);
     if (sync_count < MAX_SYNCS)
         syncs[sync_count++] = sync;
 }
 
 SHOWN static void write_records(struct actor *self) {
     (void)self;
+    record_switches(&switches);
     for (uint64_t record = 1; !run_is_over(); record++) {
         append_record(record);
         if (record % records_a_commit == 0)
@@ -91,11 +85,14 @@ static void open_journal(void) {
 }
 
 static void print_truth(void) {
+    if (switches.page == NULL)
+        printf("{\"event\":\"refused\",\"what\":\"records of switches\"}\n");
     for (int i = 0; i < sync_count; i++)
-        printf("{\"event\":\"fsync\",\"start_ns\":%llu,\"end_ns\":%llu,\"cpu_ns\":%llu,"
-               "\"queued_ns\":%llu}\n",
+        printf("{\"event\":\"fsync\",\"start_ns\":%llu,\"end_ns\":%llu,\"off_ns\":%llu,"
+               "\"blocked_ns\":%llu,\"queued_ns\":%llu}\n",
                (unsigned long long)syncs[i].start_ns, (unsigned long long)syncs[i].end_ns,
-               (unsigned long long)syncs[i].cpu_ns, (unsigned long long)syncs[i].queued_ns);
+               (unsigned long long)syncs[i].off.total_ns, (unsigned long long)syncs[i].off.blocked_ns,
+               (unsigned long long)syncs[i].queued_ns);
 }
 
 int main(int argc, char **argv) {

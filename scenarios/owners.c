@@ -118,19 +118,7 @@ SHOWN static void take_order(struct actor *self) {
         lock_it(self->index);
 }
 
-// True when the thread sleeps in the kernel: state S in its stat file.
-static bool is_asleep(pid_t tid) {
-    char path[64], line[256] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-    FILE *stat = fopen(path, "r");
-    if (stat == NULL)
-        die(path, errno);
-    if (fgets(line, sizeof line, stat) == NULL)
-        line[0] = '\0';
-    fclose(stat);
-    const char *after_name = strrchr(line, ')');
-    return after_name != NULL && after_name[1] == ' ' && after_name[2] == 'S';
-}
+static bool is_asleep(pid_t tid) { return state_of(tid) == 'S'; }
 
 static void print_stuck(const struct actor *waiter, pid_t keeper) {
     int kind = waiter->index;

@@ -8,21 +8,22 @@
 // of a libc function without a frame.
 //
 // Truth, besides truth.h's lines:
-//   {"event":"gap", "start_ns", "end_ns", "cpu_ns", "switched"}   the worker did not run its loop in between:
-//       for cpu_ns of it by its CPU clock it had the CPU, for interrupts and the like; switched says that the
-//       kernel counted an involuntary switch of the worker in the gap (otherwise an interrupt, or the
-//       hypervisor, had the CPU)
+//   {"event":"gap", "start_ns", "end_ns", "cpu_ns", "queued_ns", "switched"}   the worker did not run its
+//       loop in between: for cpu_ns of it by its CPU clock it had the CPU, for interrupts and the like; for
+//       queued_ns it waited for it, by the kernel's own sum; switched says that the kernel counted an
+//       involuntary switch of the worker in the gap (otherwise an interrupt, or the hypervisor, had the CPU)
 //   {"event":"ran", "start_ns", "end_ns"}   the neighbour ran, interrupted by less than 20 µs at a time
-// Options: -c CPU, the shared CPU (default 0).
+// The run lasts until the worker has 150 such gaps. Options: -c CPU, the shared CPU (default 0).
 
 #include "truth.h"
 
 #define MIN_GAP_NS (300 * NS_PER_US)
 #define MIN_PAUSE_NS (20 * NS_PER_US)
 #define MAX_INTERVALS 65536
+#define ENOUGH_GAPS 150
 
 struct interval {
-    uint64_t start_ns, end_ns, cpu_ns;
+    uint64_t start_ns, end_ns, cpu_ns, queued_ns;
     bool switched;
 };
 
@@ -32,8 +33,11 @@ struct intervals {
 };
 
 static struct intervals gaps, ran;
+static _Atomic int switched_gaps;
 static int cpu;
 static struct run run = {.scenario = "preempted", .seconds = 10, .seed = 42};
+
+static bool is_over(uint64_t now) { return run_is_over_after(switched_gaps, ENOUGH_GAPS, now); }
 
 static void keep(struct intervals *intervals, struct interval interval) {
     if (intervals->count < MAX_INTERVALS)
@@ -48,15 +52,16 @@ static long preemptions(void) {
 
 SHOWN static uint64_t read_market(void) { return now_ns(); }
 
-// Both clocks when a gap was over: until the next one they advance alike.
+// Both clocks when a gap was over: until the next one they advance alike. And what the kernel has counted.
 struct resumed {
-    uint64_t at_ns, cpu_ns;
+    uint64_t at_ns, cpu_ns, queued_ns;
     long preemptions;
 };
 
 static struct resumed resume(void) {
-    uint64_t cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID);
-    return (struct resumed){.at_ns = now_ns(), .cpu_ns = cpu_ns, .preemptions = preemptions()};
+    uint64_t queued = queued_ns(), cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID);
+    return (struct resumed){
+        .at_ns = now_ns(), .cpu_ns = cpu_ns, .queued_ns = queued, .preemptions = preemptions()};
 }
 
 static void keep_gap(uint64_t start, uint64_t end, struct resumed before, struct resumed after) {
@@ -64,14 +69,16 @@ static void keep_gap(uint64_t start, uint64_t end, struct resumed before, struct
     keep(&gaps, (struct interval){.start_ns = start,
                                   .end_ns = end,
                                   .cpu_ns = ran_ns > outside_ns ? ran_ns - outside_ns : 0,
+                                  .queued_ns = after.queued_ns - before.queued_ns,
                                   .switched = after.preemptions != before.preemptions});
+    switched_gaps += after.preemptions != before.preemptions;
 }
 
 SHOWN static void watch_clock(struct actor *self) {
     (void)self;
     pin_to(cpu);
     struct resumed before = resume();
-    for (uint64_t last = read_market(), now; !run_is_over_at(last); last = now) {
+    for (uint64_t last = read_market(), now; !is_over(last); last = now) {
         now = read_market();
         if (now - last <= MIN_GAP_NS)
             continue;
@@ -98,7 +105,7 @@ SHOWN static void disturb(struct actor *self) {
     uint64_t chance = run.seed;
     (void)self;
     pin_to(cpu);
-    while (!run_is_over()) {
+    while (!is_over(now_ns())) {
         sleep_for(random_between(&chance, 5 * NS_PER_MS, 15 * NS_PER_MS));
         burst(now_ns() + random_between(&chance, 2 * NS_PER_MS, 6 * NS_PER_MS));
     }
@@ -106,9 +113,11 @@ SHOWN static void disturb(struct actor *self) {
 
 static void print_truth(void) {
     for (int i = 0; i < gaps.count; i++)
-        printf("{\"event\":\"gap\",\"start_ns\":%llu,\"end_ns\":%llu,\"cpu_ns\":%llu,\"switched\":%s}\n",
+        printf("{\"event\":\"gap\",\"start_ns\":%llu,\"end_ns\":%llu,\"cpu_ns\":%llu,\"queued_ns\":%llu,"
+               "\"switched\":%s}\n",
                (unsigned long long)gaps.list[i].start_ns, (unsigned long long)gaps.list[i].end_ns,
-               (unsigned long long)gaps.list[i].cpu_ns, gaps.list[i].switched ? "true" : "false");
+               (unsigned long long)gaps.list[i].cpu_ns, (unsigned long long)gaps.list[i].queued_ns,
+               gaps.list[i].switched ? "true" : "false");
     for (int i = 0; i < ran.count; i++)
         printf("{\"event\":\"ran\",\"start_ns\":%llu,\"end_ns\":%llu}\n",
                (unsigned long long)ran.list[i].start_ns, (unsigned long long)ran.list[i].end_ns);

@@ -6,82 +6,168 @@
 //   none   are as the others
 // Before a slow request for a lock, engine waits until housekeeper has it: each of them waits.
 //
+// With -l, `client` sends the requests through a pipe, one every 1.5 ms, and sees to it that housekeeper has
+// the lock. `engine` serves them in a loop around poll, and works for 100 µs in each.
+//
+// With -m, `engine` marks its requests with wallprof.h: the kind `request`, and in it the stage `registry`.
+//
+// The run lasts until there are 1,800 requests, with -m as many that were marked.
+//
+// With -n TIMES, the cause takes TIMES as long: the housekeeper holds the lock for TIMES ms.
+//
 // Truth, besides truth.h's lines:
-//   {"event":"request", "start_ns", "end_ns", "waited_ns", "ran_ns"}   each request of `engine`; how long it
-//       took to get the lock; how long it ran, by the kernel's clock of the thread
+//   {"event":"request", "from_ns", "start_ns", "end_ns", "to_ns", "waited_ns", "queued_ns", "sent_ns",
+//       "marked"}
+//       each request of `engine`: the clock before its mark, after it, before the end of the mark and after
+//       (with -l after the log of it, which belongs to its period); how long it took to get the lock; how
+//       long the thread waited for a CPU, by the kernel's own sum (with -l since the end of the request
+//       before); when the client sent it (with -l, else 0); whether a recorder had switched its marks on
 
 #include "truth.h"
 
+#include "../include/wallprof.h"
+
 #define PAUSE_NS (1500 * NS_PER_US)
 #define WORK_NS (20 * NS_PER_US)
+#define LOOP_WORK_NS (100 * NS_PER_US)
 #define SLOW_NS NS_PER_MS
 #define ONE_IN 30
 #define MAX_REQUESTS 40000
+#define ENOUGH_REQUESTS 1800
 
 static struct request {
-    uint64_t start_ns, end_ns, waited_ns, ran_ns;
+    uint64_t from_ns, start_ns, end_ns, to_ns, waited_ns, queued_ns, sent_ns;
+    bool marked;
 } requests[MAX_REQUESTS];
-static int requested;
+// `counted`: with -m those that were marked.
+static _Atomic int requested, counted;
 static const char *cause = "none";
+static double slow_factor = 1;
+static bool loops, marks;
+static int requests_in, requests_out;
 static struct run run = {.scenario = "requests", .seconds = 4, .seed = 42};
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool held;
 static sem_t wanted;
 
-static uint64_t thread_ran_ns(void) {
-    struct timespec ran;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
-    return (uint64_t)ran.tv_sec * NS_PER_S + (uint64_t)ran.tv_nsec;
-}
+static uint64_t slow_ns(void) { return (uint64_t)(SLOW_NS * slow_factor); }
 
 static void compute(uint64_t ns) {
     for (uint64_t end = now_ns() + ns; now_ns() < end;)
         ;
 }
 
+static bool is_over(void) {
+    return requested >= MAX_REQUESTS || run_is_over_after(counted, ENOUGH_REQUESTS, now_ns());
+}
+
 // --- engine ---
 
 SHOWN static void take_registry_lock(void) {
     uint64_t start_ns = now_ns();
+    if (marks)
+        wallprof_begin("registry");
     pthread_mutex_lock(&registry);
     requests[requested].waited_ns = now_ns() - start_ns;
     pthread_mutex_unlock(&registry);
+    if (marks)
+        wallprof_end();
 }
 
 SHOWN static void handle_request(bool slow) {
-    compute(WORK_NS);
+    compute(loops ? LOOP_WORK_NS : WORK_NS);
     if (!slow)
         return;
     if (!strcmp(cause, "lock"))
         take_registry_lock();
     else if (!strcmp(cause, "work"))
-        compute(SLOW_NS);
+        compute(slow_ns());
 }
 
 static void have_the_lock_taken(void) {
     held = false;
     sem_post(&wanted);
-    while (!held && !run_is_over())
+    while (!held && !is_over())
         sleep_for(20 * NS_PER_US);
+}
+
+static bool is_slow(int number) { return number % ONE_IN == ONE_IN - 1; }
+
+// `queued_before_ns`: what queued_ns() was when the request can first have waited for a CPU. Returns what it
+// is now.
+static uint64_t serve(int number, uint64_t sent_ns, uint64_t queued_before_ns) {
+    struct request *request = &requests[number];
+
+    request->sent_ns = sent_ns;
+    request->waited_ns = 0;
+    request->marked = false;
+    request->from_ns = now_ns();
+    if (marks)
+        wallprof_begin("request");
+    request->start_ns = now_ns();
+    if (marks)
+        request->marked = wallprof_own_slot && wallprof_own_slot->depth > 0;
+    handle_request(is_slow(number));
+    request->end_ns = now_ns();
+    if (marks)
+        wallprof_end();
+    request->to_ns = now_ns();
+    uint64_t queued_after_ns = queued_ns();
+    if (loops)
+        request->to_ns = now_ns();
+    request->queued_ns = queued_after_ns - queued_before_ns;
+    counted += !marks || request->marked;
+    return queued_after_ns;
 }
 
 SHOWN static void engine(struct actor *self) {
     (void)self;
-    while (!run_is_over() && requested < MAX_REQUESTS) {
-        struct request *request = &requests[requested];
-        bool slow = requested % ONE_IN == ONE_IN - 1;
-        if (slow && !strcmp(cause, "lock"))
+    while (!is_over()) {
+        if (is_slow(requested) && !strcmp(cause, "lock"))
             have_the_lock_taken();
-        request->waited_ns = 0;
-        request->ran_ns = thread_ran_ns();
-        request->start_ns = now_ns();
-        handle_request(slow);
-        request->end_ns = now_ns();
-        request->ran_ns = thread_ran_ns() - request->ran_ns;
+        serve(requested, 0, queued_ns());
         requested++;
         sleep_for(PAUSE_NS);
     }
+}
+
+// --- engine with a loop, and its client ---
+
+// When the next request was sent; 0: there will be no more.
+SHOWN static uint64_t wait_for_request(void) {
+    struct pollfd ready = {.fd = requests_in, .events = POLLIN};
+    uint64_t sent_ns;
+
+    poll(&ready, 1, -1);
+    return read(requests_in, &sent_ns, sizeof sent_ns) == sizeof sent_ns ? sent_ns : 0;
+}
+
+SHOWN static void engine_loop(struct actor *self) {
+    uint64_t sent_ns, queued = queued_ns();
+
+    (void)self;
+    while ((sent_ns = wait_for_request())) {
+        queued = serve(requested, sent_ns, queued);
+        requested++;
+    }
+}
+
+// The engine waits again before the next request is sent: none of its busy periods has two of them.
+SHOWN static void send_requests(struct actor *self) {
+    uint64_t random = run.seed;
+
+    (void)self;
+    for (int sent = 0; !is_over(); sent++) {
+        sleep_for(random_between(&random, PAUSE_NS / 2, PAUSE_NS * 3 / 2));
+        if (is_slow(sent) && !strcmp(cause, "lock"))
+            have_the_lock_taken();
+        uint64_t now = now_ns();
+        if (write(requests_out, &now, sizeof now) != sizeof now)
+            die("cannot send a request", errno);
+        while (requested <= sent)
+            sleep_for(PAUSE_NS / 4);
+    }
+    close(requests_out);
 }
 
 // --- housekeeper ---
@@ -89,13 +175,13 @@ SHOWN static void engine(struct actor *self) {
 SHOWN static void sweep_registry(void) {
     pthread_mutex_lock(&registry);
     held = true;
-    compute(SLOW_NS);
+    compute(slow_ns());
     pthread_mutex_unlock(&registry);
 }
 
 SHOWN static void housekeeping(struct actor *self) {
     (void)self;
-    while (!run_is_over()) {
+    while (!is_over()) {
         struct timespec until;
 
         clock_gettime(CLOCK_REALTIME, &until);
@@ -107,18 +193,31 @@ SHOWN static void housekeeping(struct actor *self) {
 
 static void print_truth(void) {
     for (int i = 0; i < requested; i++)
-        printf("{\"event\":\"request\",\"start_ns\":%llu,\"end_ns\":%llu,"
-               "\"waited_ns\":%llu,\"ran_ns\":%llu}\n",
-               (unsigned long long)requests[i].start_ns, (unsigned long long)requests[i].end_ns,
-               (unsigned long long)requests[i].waited_ns, (unsigned long long)requests[i].ran_ns);
+        printf("{\"event\":\"request\",\"from_ns\":%llu,\"start_ns\":%llu,\"end_ns\":%llu,\"to_ns\":%llu,"
+               "\"waited_ns\":%llu,\"queued_ns\":%llu,\"sent_ns\":%llu,\"marked\":%s}\n",
+               (unsigned long long)requests[i].from_ns, (unsigned long long)requests[i].start_ns,
+               (unsigned long long)requests[i].end_ns, (unsigned long long)requests[i].to_ns,
+               (unsigned long long)requests[i].waited_ns, (unsigned long long)requests[i].queued_ns,
+               (unsigned long long)requests[i].sent_ns, requests[i].marked ? "true" : "false");
 }
 
 int main(int argc, char **argv) {
-    const struct own_option own[] = {{.letter = 'k', .argument = "CAUSE", .text = &cause}};
-    take_options(argc, argv, &run, own, 1);
+    const struct own_option own[] = {{.letter = 'k', .argument = "CAUSE", .text = &cause},
+                                     {.letter = 'l', .flag = &loops},
+                                     {.letter = 'm', .flag = &marks},
+                                     {.letter = 'n', .argument = "TIMES", .number = &slow_factor}};
+    int ends[2];
+
+    take_options(argc, argv, &run, own, 4);
     sem_init(&wanted, 0, 0);
+    if (pipe(ends) != 0)
+        die("cannot make a pipe", errno);
+    requests_in = ends[0];
+    requests_out = ends[1];
     // Touched now, so that keeping the log costs the engine no page faults.
     memset(requests, 1, sizeof requests);
-    struct actor actors[] = {{.name = "engine", .act = engine}, {.name = "housekeeper", .act = housekeeping}};
-    run_scenario(actors, 2, &run, print_truth);
+    struct actor actors[] = {{.name = "engine", .act = loops ? engine_loop : engine},
+                             {.name = "housekeeper", .act = housekeeping},
+                             {.name = "client", .act = send_requests}};
+    run_scenario(actors, loops ? 3 : 2, &run, print_truth);
 }

@@ -6,6 +6,7 @@
 // Truth, besides truth.h's lines:
 //   {"event":"split", "tid", "name", "user_ns", "kernel_ns"}   CPU time spent in either function, by the
 //       thread's own CPU clock. A read of 64 KiB is all but a few hundred ns inside the kernel.
+//   {"event":"gap", "start_ns", "end_ns"}   `user` did not run its loop in between: 20 ms and more
 // Options: -t user|kernel|half, only this thread; -c CPU, pin to this CPU.
 
 #include "truth.h"
@@ -14,6 +15,8 @@
 
 #define TURN_NS NS_PER_MS
 #define READ_BYTES 65536
+#define MIN_GAP_NS (20 * NS_PER_MS)
+#define MAX_GAPS 4096
 
 struct split {
     uint64_t user_ns, kernel_ns;
@@ -24,6 +27,10 @@ static struct actor actors[3];
 static int actor_count, zero, cpu = -1;
 static struct run run = {.scenario = "spin", .seconds = 10, .seed = 42};
 static volatile uint64_t sink;
+static struct gap {
+    uint64_t start_ns, end_ns;
+} gaps[MAX_GAPS];
+static int gap_count;
 
 static uint64_t own_cpu_ns(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
 
@@ -58,8 +65,12 @@ static void pin_if_asked(void) {
 
 SHOWN static void compute(struct actor *self) {
     pin_if_asked();
-    while (!run_is_over())
+    for (uint64_t last = now_ns(), now; !run_is_over_at(last); last = now) {
         splits[self - actors].user_ns += spin_in_user();
+        now = now_ns();
+        if (now - last >= MIN_GAP_NS && gap_count < MAX_GAPS)
+            gaps[gap_count++] = (struct gap){.start_ns = last, .end_ns = now};
+    }
 }
 
 SHOWN static void call(struct actor *self) {
@@ -81,6 +92,9 @@ static void print_truth(void) {
         printf("{\"event\":\"split\",\"tid\":%d,\"name\":\"%s\",\"user_ns\":%llu,\"kernel_ns\":%llu}\n",
                actors[i].tid, actors[i].name, (unsigned long long)splits[i].user_ns,
                (unsigned long long)splits[i].kernel_ns);
+    for (int i = 0; i < gap_count; i++)
+        printf("{\"event\":\"gap\",\"start_ns\":%llu,\"end_ns\":%llu}\n",
+               (unsigned long long)gaps[i].start_ns, (unsigned long long)gaps[i].end_ns);
 }
 
 static void cast(const char *name, void (*act)(struct actor *), const char *only) {

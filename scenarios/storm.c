@@ -26,6 +26,7 @@ static void print_truth(unsigned long born, int error, uint64_t start_ns, uint64
     if (error)
         printf("{\"event\":\"refused\",\"error\":\"%s\"}\n", strerror(error));
     print_end();
+    wait_for_leave(&run);
 }
 
 // --- forks ---

@@ -24,6 +24,7 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -64,6 +65,18 @@ static inline uint64_t read_clock(clockid_t clock) {
 }
 
 static inline uint64_t now_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+
+// How long the calling thread has waited for a CPU so far; 0 where the kernel does not say.
+static inline uint64_t queued_ns(void) {
+    static _Thread_local int schedstat = -1;
+    unsigned long long ran, queued;
+    char line[96] = "";
+    if (schedstat < 0)
+        schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    if (pread(schedstat, line, sizeof line - 1, 0) <= 0 || sscanf(line, "%llu %llu", &ran, &queued) != 2)
+        return 0;
+    return queued;
+}
 
 static inline void sleep_until(uint64_t at_ns) {
     struct timespec at = {.tv_sec = (time_t)(at_ns / NS_PER_S), .tv_nsec = (long)(at_ns % NS_PER_S)};
@@ -107,6 +120,8 @@ struct run {
 static const char *alias;
 
 static _Atomic uint64_t run_ends_at = UINT64_MAX;
+// Ten times as long: a run that waits for something does not wait for it for ever.
+static _Atomic uint64_t run_gives_up_at = UINT64_MAX;
 
 static inline bool run_is_over_at(uint64_t now) {
     return now >= atomic_load_explicit(&run_ends_at, memory_order_relaxed);
@@ -114,9 +129,15 @@ static inline bool run_is_over_at(uint64_t now) {
 
 static inline bool run_is_over(void) { return run_is_over_at(now_ns()); }
 
+// For runs that must see enough to judge by: a machine that is held up takes longer for it.
+static inline bool run_is_over_after(int seen, int enough, uint64_t now) {
+    return seen >= enough ? run_is_over_at(now) : now >= atomic_load(&run_gives_up_at);
+}
+
 static inline void end_run(int signal) {
     (void)signal;
     atomic_store_explicit(&run_ends_at, 0, memory_order_relaxed);
+    atomic_store_explicit(&run_gives_up_at, 0, memory_order_relaxed);
 }
 
 // --- the command line ---
@@ -297,7 +318,9 @@ static inline void assemble_actors(struct actor *actors, int count) {
 }
 
 static inline void release_actors(struct actor *actors, int count, const struct run *run) {
-    atomic_store(&run_ends_at, now_ns() + (uint64_t)(run->seconds * NS_PER_S));
+    uint64_t now = now_ns(), length = (uint64_t)(run->seconds * NS_PER_S);
+    atomic_store(&run_ends_at, now + length);
+    atomic_store(&run_gives_up_at, now + 10 * length);
     for (int i = 0; i < count; i++)
         sem_post(&actors[i].go);
 }
@@ -407,6 +430,24 @@ static inline void run_scenario(struct actor *actors, int count, const struct ru
     print_end();
     wait_for_leave(run);
     dismiss_actors(actors, count);
+}
+
+// --- states ---
+
+// The state of a thread of any process, as its stat file has it: S where it sleeps, D uninterruptibly. 0
+// where the file says nothing.
+static inline char state_of(pid_t tid) {
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", tid);
+    FILE *stat = fopen(path, "r");
+    if (stat == NULL)
+        die(path, errno);
+    if (fgets(line, sizeof line, stat) == NULL)
+        line[0] = '\0';
+    fclose(stat);
+    // The state follows the name in parentheses.
+    const char *after_name = strrchr(line, ')');
+    return after_name != NULL && after_name[1] == ' ' ? after_name[2] : '\0';
 }
 
 // --- CPUs ---

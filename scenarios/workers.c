@@ -13,13 +13,21 @@
 //   to
 //                the reader through the list of free ones
 //   pingpong     `asker` and `answerer` take turns
+//   signals      `signaller` signals a condition variable; its `waiter` threads share a CPU with `spinner`,
+//   which
+//                goes first. In glibc 2.25 to 2.40 a signal waits for waiters that were woken before and have
+//                not run since
 //
-// Truth, besides truth.h's lines: those of waits.h, about these waits.
+// Truth, besides truth.h's lines: those of waits.h, about these waits; with `signals`
+//   {"event":"signalled", "count", "total_ns"}   the waits inside of signals, by the kernel's records of
+//   switches; none where the kernel gives no records
 // Options: -w KIND (default queue).
 
+#include "switches.h"
 #include "waits.h"
 
 #include <linux/futex.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #define MOST_ACTORS 8
@@ -535,15 +543,86 @@ static void cast_pingpong(void) {
     cast("answerer", take_turns);
 }
 
+// --- signals ---
+
+#define SIGNAL_WAITERS 3
+
+static struct {
+    pthread_mutex_t guard;
+    pthread_cond_t rung;
+    bool is_over;
+} bell = {.guard = PTHREAD_MUTEX_INITIALIZER, .rung = PTHREAD_COND_INITIALIZER};
+
+// The scenario's threads may be bound to some CPUs.
+static int last_cpu;
+
+static struct switches switches;
+static struct durations signalled;
+
+SHOWN static void ring_bell(void) {
+    uint64_t start_ns = now_ns();
+    pthread_cond_signal(&bell.rung);
+    uint64_t blocked_ns = take_switches(&switches, start_ns).blocked_ns;
+    if (blocked_ns > 0)
+        add_duration(&signalled, blocked_ns);
+}
+
+SHOWN static void ring_often(struct actor *self) {
+    uint64_t chance = chance_of(&run, self);
+    record_switches(&switches);
+    while (!run_is_over()) {
+        sleep_for(random_between(&chance, 100 * NS_PER_US, 300 * NS_PER_US));
+        ring_bell();
+    }
+    pthread_mutex_lock(&bell.guard);
+    bell.is_over = true;
+    pthread_mutex_unlock(&bell.guard);
+    pthread_cond_broadcast(&bell.rung);
+}
+
+SHOWN static void spin_on_the_last_cpu(struct actor *self) {
+    (void)self;
+    pin_to(last_cpu);
+    while (!run_is_over())
+        compute(NS_PER_MS);
+}
+
+SHOWN static void await_bell(struct actor *self) {
+    (void)self;
+    pin_to(last_cpu);
+    if (setpriority(PRIO_PROCESS, 0, 10) != 0)
+        die("a lower priority", errno);
+    pthread_mutex_lock(&bell.guard);
+    while (!bell.is_over)
+        pthread_cond_wait(&bell.rung, &bell.guard);
+    pthread_mutex_unlock(&bell.guard);
+}
+
+static void cast_signals(void) {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        die("cannot read the CPUs", errno);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed))
+            last_cpu = cpu;
+    cast("signaller", ring_often);
+    cast("spinner", spin_on_the_last_cpu);
+    cast_many("waiter", await_bell, SIGNAL_WAITERS);
+}
+
 // --- the run ---
 
-static const char *const names[] = {"queue",      "pool",  "stealing", "barrier",
-                                    "rendezvous", "timer", "pipeline", "pingpong"};
-static void (*const casts[])(void) = {cast_queue,      cast_pool,  cast_stealing, cast_barrier,
-                                      cast_rendezvous, cast_timer, cast_pipeline, cast_pingpong};
+static const char *const names[] = {"queue", "pool",     "stealing", "barrier", "rendezvous",
+                                    "timer", "pipeline", "pingpong", "signals"};
+static void (*const casts[])(void) = {cast_queue, cast_pool,     cast_stealing, cast_barrier, cast_rendezvous,
+                                      cast_timer, cast_pipeline, cast_pingpong, cast_signals};
 #define KINDS (int)(sizeof names / sizeof names[0])
 
-static void print_truth(void) { print_waits(actors, waits, actor_count); }
+static void print_truth(void) {
+    print_waits(actors, waits, actor_count);
+    if (signalled.count > 0)
+        print_durations("signalled", &signalled);
+}
 
 int main(int argc, char **argv) {
     const char *name = names[0];

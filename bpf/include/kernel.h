@@ -234,7 +234,18 @@ struct cgrp_cset_link {
     struct list_head cgrp_link;
 };
 
-struct rw_semaphore {};
+/* atomic_long_t */
+struct atomic_number {
+    s64 counter;
+};
+
+struct mutex {
+    struct atomic_number owner;
+};
+
+struct rw_semaphore {
+    struct atomic_number owner;
+};
 
 struct mm_struct {
     struct rw_semaphore mmap_lock;
@@ -256,6 +267,7 @@ struct task_struct {
     unsigned long nivcsw;
     int pagefault_disabled;
     void *stack;
+    int prio;
     int static_prio;
     int pid;
     int tgid;
@@ -267,6 +279,7 @@ struct task_struct {
     char comm[16];
     struct files_struct *files;
     struct css_set *cgroups;
+    unsigned long blocker; /* 6.16+, with CONFIG_DETECT_HUNG_TASK_BLOCKER */
     u64 self_exec_id;
     u64 timer_slack_ns;
 };
@@ -314,8 +327,12 @@ struct bpf_perf_event_data {
 /* x86 page fault error codes: asm/trap_pf.h. */
 #define PF_ERROR_WRITE 0x2
 #define PF_ERROR_EXEC 0x10
-/* trace/events/lock.h, LCB_F_SPIN and LCB_F_MUTEX */
+/* trace/events/lock.h, LCB_F_… */
 #define LOCK_SPINS 1
+#define LOCK_READS 2
+#define LOCK_WRITES 4
+#define LOCK_IS_RT 8
+#define LOCK_PER_CPU 16
 #define LOCK_IS_MUTEX 32
 /* linux/mm.h */
 #define VM_GROWSDOWN 0x100

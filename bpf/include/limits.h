@@ -25,8 +25,27 @@
 #define MAX_CROSS_CALLS 4096
 /* Places of voluntary waits that a busy machine has at a time: a thread has a few. */
 #define MAX_PLACES 8192
+/* Places of a thread whose verdicts it remembers for a second. A power of two. */
+#define KNOWN_PLACES 4
+/* Rows of busy periods: thread, second, length. */
+#define MAX_SPAN_CELLS 65536
+#define MAX_MARK_SLOTS 65536
+#define MARK_FLUSH_NS 10000
+/* Busy periods of a thread that are emitted one by one: the first of each second, one in so many after that,
+ * some that last longer than most and than nearly all, and each that is longer than those before it in its
+ * second. */
+#define FIRST_SPANS 8
+#define MAX_LATE_SPANS 32
+#define MAX_RARE_SPANS 32
+#define MAX_OVER_SPANS 64 /* that last longer than the budget */
+#define ONE_SPAN_IN 512
+/* Waits late in busy periods that are emitted of a thread in a second. */
+#define MAX_LATE_WAITS 64
 /* Waits that are emitted of a place whose verdict is not known: enough for a verdict and for examples. */
 #define FIRST_WAITS 64
+/* Slots by which the kernel side knows the threads that hold locks for which others wait: more than there are
+ * such threads at a time on a busy machine. A power of two, at most 65,535. */
+#define AWAITED_SLOTS 8192
 /* Switches kept per CPU, to name the threads that ran instead of a waiting thread. */
 #define RUN_RING 256
 /* Of them, times kept per CPU in which it was the recorder's. A longer wait counts only the last ones. */

@@ -77,6 +77,10 @@ enum record_type {
     RECORD_OPEN = 3,
     RECORD_DELAY = 4,
     RECORD_SECOND = 5,
+    RECORD_HOLDER_SAMPLE = 6,
+    RECORD_SPAN = 7,
+    RECORD_LATE = 8,
+    RECORD_MARKED = 9,
 };
 
 /* A thread as it is now: from the iterator, and once more when it ends. */
@@ -135,14 +139,16 @@ struct ran {
 
 enum stall_flags {
     STALL_PREEMPTED = 1,
-    STALL_WOKEN = 2,  /* waker is valid */
-    STALL_LOCK = 4,   /* lock_address is valid */
-    STALL_OWNER = 8,  /* lock_owner is valid */
-    STALL_ASKED = 16, /* asked_ns is valid */
-    STALL_FAULT = 32, /* a page fault: blocked_ns and fault are valid, reason is SLEEP_FAULT_… */
-    STALL_FILE = 64,  /* a wait for a disk: `fault` has the file */
-    STALL_WORD = 128, /* word and word_definition are valid */
-    STALL_PEER = 256, /* peer is valid */
+    STALL_WOKEN = 2,          /* waker is valid */
+    STALL_LOCK = 4,           /* lock_address is valid */
+    STALL_OWNER = 8,          /* lock_owner is valid */
+    STALL_ASKED = 16,         /* asked_ns is valid */
+    STALL_FAULT = 32,         /* a page fault: blocked_ns and fault are valid, reason is SLEEP_FAULT_… */
+    STALL_FILE = 64,          /* a wait for a disk: `fault` has the file */
+    STALL_WORD = 128,         /* word and word_definition are valid */
+    STALL_PEER = 256,         /* peer is valid */
+    STALL_KERNEL_OWNER = 512, /* kernel_owner is valid: it has the lock of the kernel that is waited for */
+    STALL_BRIEF = 1024,       /* too short for a stall: only its place is of interest */
 };
 
 enum fault_access {
@@ -257,7 +263,8 @@ struct stall_record {
     u64 slack_ns; /* how much later than asked for the kernel may be by its own rules */
     u64 word;     /* what the process's word said when the wait began */
     u32 word_definition;
-    u32 unused;
+    s32 priority;   /* the kernel's: below 100 real-time, 120 ordinary, less is more urgent; with what it
+                       inherits */
     u32 lock_owner; /* tid in the waiting thread's pid namespace */
     s32 syscall;    /* -1: not in one */
     u32 cpu;
@@ -269,17 +276,26 @@ struct stall_record {
     struct ran ran[MAX_RAN];
     struct fault_facts fault;
     struct wait_peer peer;
+    struct other_thread kernel_owner;
 };
 
 _Static_assert(sizeof(struct stall_record) % 8 == 0, "stall_record is a multiple of eight");
 
+/* One sample of a running thread that holds a lock for which another one waits. */
+struct holder_sample_record {
+    u32 type;
+    u32 key;
+    u64 now;
+    u64 user_stack;
+};
+
 enum look_flags {
     LOOK_KERNEL_THREAD = 1,
-    LOOK_UNINTERRUPTIBLE = 2,
-    LOOK_LOCK = 4,   /* lock_address is valid */
-    LOOK_OWNER = 8,  /* lock_owner is valid */
-    LOOK_MOVED = 16, /* it ran in each walk of its stacks: it has none */
-    LOOK_WORD = 32,  /* word and word_definition are valid */
+    LOOK_LOCK = 4,         /* lock_address is valid */
+    LOOK_OWNER = 8,        /* lock_owner is valid */
+    LOOK_MOVED = 16,       /* it ran in each walk of its stacks: it has none */
+    LOOK_WORD = 32,        /* word and word_definition are valid */
+    LOOK_KERNEL_OWNER = 2, /* kernel_owner is valid: the holder of a lock of the kernel */
 };
 
 /* What a look at all threads does. */
@@ -312,11 +328,12 @@ struct look_record {
     u8 flags;
     u32 word_definition;
     u64 word; /* what the process's word says about its wait */
+    struct other_thread kernel_owner;
     u8 comm[COMM_LEN];
     u8 process[COMM_LEN];
 };
 
-_Static_assert(sizeof(struct look_record) == 136, "look_record has no padding");
+_Static_assert(sizeof(struct look_record) == 160, "look_record has no padding");
 
 /* Why the kernel delays a thread. */
 enum delay_kind {
@@ -406,6 +423,90 @@ struct latency_value {
     u64 max;
 };
 
+/* A part of a thread's ledger. */
+struct span_states {
+    u64 on_cpu; /* with interrupts, and with fault_on_cpu */
+    u64 irq;
+    u64 runnable;
+    u64 preempted;
+    u64 fault_on_cpu; /* the part of on_cpu that is in blocked[SLEEP_FAULT_…] */
+    u64 blocked[SLEEPS];
+};
+
+/* One busy period. The sums have it, too. */
+struct span_record {
+    u32 type;
+    u32 key;
+    u64 start;
+    u64 end;
+    struct span_states states;
+};
+
+_Static_assert(sizeof(struct span_record) == 24 + sizeof(struct span_states), "span_record has no padding");
+
+/* What a thread did late in a busy period: a sample of the ledger's clock, or a wait that no stall is. And
+ * each such sample in a span that the thread marks: user space knows how long that had lasted by then. The
+ * samples by stack have them, too. */
+#define LATE_IN_BUSY 1
+#define LATE_IN_MARKED 2
+
+struct late_record {
+    u32 type;
+    u32 key;
+    u64 at; /* when the sample was taken or the wait was over */
+    u64 ns; /* what the sample stands for; of a wait the part before its wakeup */
+    u64 runnable_ns;
+    u64 user_stack;
+    u64 kernel_stack;
+    u32 what;   /* enum sample_kind */
+    u32 within; /* LATE_IN_… */
+};
+
+/* `id` of a marked_record that is no span. */
+#define MARK_UNREADABLE (~0ULL)
+#define MARK_SLOT_FOUND (~1ULL)
+
+/* A thread, by its number inside of its pid namespace: the process may not know another one. */
+struct mark_slot_key {
+    u32 tgid;
+    u32 ns_tid;
+};
+
+/* Where a thread marks its spans: the address of the number of its current one. */
+struct mark_slot {
+    u64 address;
+    u32 exec_id;
+    u32 unused;
+};
+
+/* What a thread was not running for in one span that it marked, as far as it was seen. Running time counts
+ * from one reading to the next, not from the span's start. */
+struct marked_record {
+    u32 type;
+    u32 key;
+    u64 id;
+    u64 from;       /* the span was read first then */
+    u64 at;         /* another one, or none, was read then */
+    u64 incomplete; /* records were lost between the two, perhaps of other spans */
+    struct span_states states;
+};
+
+_Static_assert(sizeof(struct marked_record) == 40 + sizeof(struct span_states),
+               "marked_record has no padding");
+
+struct span_key {
+    u32 key;
+    u32 second;
+    u32 bucket;
+};
+
+/* Busy periods of one thread, second and length. */
+struct span_value {
+    u64 count;
+    u64 max;
+    struct span_states states;
+};
+
 enum interrupt_kind {
     INTERRUPT_IRQ = 0,
     INTERRUPT_SOFTIRQ = 1,
@@ -471,7 +572,10 @@ enum loss {
     LOSS_NO_SWITCH = 10,  /* switch-outs that were not seen */
     LOSS_NOISE_FULL = 11, /* rows about guarded CPUs */
     LOSS_CROSS_CALLS_FULL = 12,
-    LOSSES = 13,
+    LOSS_SPANS_FULL = 13,
+    LOSS_OVER_BUDGET = 14, /* busy periods over their budget, not emitted one by one */
+    LOSS_ENDS_FULL = 15,   /* ends of threads that found a full ring */
+    LOSSES = 16,
 };
 
 /* A glob over names as an automaton, one bit a state. State i: i characters are matched. */

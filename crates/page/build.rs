@@ -13,7 +13,7 @@ use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
 /// The modules in the order in which they use each other.
-const MODULES: [&str; 15] = [
+const MODULES: [&str; 16] = [
     "format",
     "data",
     "ledger",
@@ -28,6 +28,7 @@ const MODULES: [&str; 15] = [
     "maps",
     "table",
     "flame",
+    "spans",
     "main",
 ];
 

@@ -1,9 +1,12 @@
 //! Compiles bpf/ to one object and generates its Rust view (maps, programs, records) into OUT_DIR.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use libbpf_cargo::SkeletonBuilder;
 
 /// The name has a version: a new Debian machine has no plain `clang`.
@@ -14,13 +17,16 @@ fn main() {
         .join("../../bpf")
         .canonicalize()
         .unwrap_or_else(|error| panic!("bpf/ is missing beside crates/: {error}"));
-    let skeleton = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("wallprof.skel.rs");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let (object, skeleton) = (out.join("wallprof.o"), out.join("wallprof.skel.rs"));
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("aarch64") => "arm64",
         _ => "x86",
     };
     SkeletonBuilder::new()
         .source(root.join("wallprof.bpf.c"))
+        .obj(&object)
+        .reference_obj(true)
         .clang(CLANG)
         .clang_args([
             "-mcpu=v3".to_string(),
@@ -38,7 +44,9 @@ fn main() {
         .unwrap_or_else(|error| {
             panic!("bpf/ does not compile with {CLANG} (Debian package {CLANG}): {error:?}")
         });
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let generated = fs::read_to_string(&skeleton).expect("the skeleton was just written");
+    fs::write(&skeleton, with_compressed_object(&generated)).expect("OUT_DIR is writable");
+    fs::write(out.join("wallprof.o.gz"), compressed(&object)).expect("OUT_DIR is writable");
     fs::write(out.join("constants.rs"), constants(&root, &out)).expect("OUT_DIR is writable");
     // libbpf's headers, which libbpf-sys unpacks, for tests.
     let headers = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys says where its headers are");
@@ -49,6 +57,22 @@ fn main() {
             println!("cargo:rerun-if-changed={}", file.path().display());
         }
     }
+}
+
+/// The skeleton without the bytes of the object, which `bpf.rs` unpacks: they would be a fortieth of the
+/// program.
+fn with_compressed_object(skeleton: &str) -> String {
+    let (before, rest) =
+        skeleton.split_once("#[unsafe(link_section = \".bpf.objs\")]").expect("a skeleton has its object");
+    let (_, after) = rest.split_once(");").expect("a statement has an end");
+    let (start, end) = before.split_once("&DATA").expect("a skeleton opens its object");
+    format!("{start}crate::bpf::object(){end}{after}")
+}
+
+fn compressed(object: &Path) -> Vec<u8> {
+    let bytes = fs::read(object).expect("the object was just compiled");
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(&bytes).and_then(|()| encoder.finish()).expect("memory takes all")
 }
 
 /// The headers whose constants user space shares. They include no system headers.

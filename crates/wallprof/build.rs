@@ -1,4 +1,5 @@
-//! Compiles the scenarios of `wallprof demo` into one program, which the binary contains in compressed form.
+//! Compiles the scenarios of `wallprof demo` into one program, which the binary contains in compressed form, as it
+//! does the pages of `wallprof help`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,9 @@ use flate2::write::GzEncoder;
 
 /// The scenarios with an instructive report; a test compares them with the demo's own list.
 const SCENARIOS: [&str; 6] = ["lock", "preempted", "fsync", "pingpong", "deadlock", "sleepers"];
+
+/// The pages of `wallprof help`, in docs/.
+const PAGES: [&str; 3] = ["findings", "recording", "symbols"];
 
 /// The flags of scenarios/Makefile, without debug information.
 const FLAGS: [&str; 5] =
@@ -32,6 +36,12 @@ fn main() {
     let program = out.join("scenarios");
     link(&objects, &program);
     compress(&program, &out.join("scenarios.gz")).expect("OUT_DIR is writable");
+    let docs = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("../../docs");
+    for page in PAGES {
+        let markdown = docs.join(format!("{page}.md"));
+        println!("cargo:rerun-if-changed={}", markdown.display());
+        compress(&markdown, &out.join(format!("{page}.md.gz"))).expect("docs/ has the page");
+    }
 }
 
 fn variable(name: &str) -> String {

@@ -3,15 +3,20 @@
 use std::io::sink;
 use std::path::Path;
 
+use wallprof_analysis::bins::{BinnedStacks, Ledgers, Samples, Slots};
 use wallprof_analysis::calls::functions;
 use wallprof_analysis::counters::{marks_around, moved, time_around};
 use wallprof_analysis::diff::{self, Floor};
 use wallprof_analysis::receive::backlog;
 use wallprof_analysis::rules::{self, findings, reads_counter, reads_process_counter};
+use wallprof_analysis::spans;
 use wallprof_analysis::waits::{Rules, Waits};
 use wallprof_analysis::weights::{CallNames, Gather, Side, View, Weights, threads_within, weights_of_calls};
-use wallprof_analysis::{Holders, StallDigest, Zone, holder_of};
-use wallprof_recording::{Additions, Naming, Recording, Result, StallFilter, write_findings};
+use wallprof_analysis::{Holders, StallDigest, Zone};
+use wallprof_model::profile::{RecordingInfo, Thread};
+use wallprof_recording::{
+    Additions, BlameRow, Conclusions, Naming, Recording, Result, StallFilter, write_findings,
+};
 use wallprof_views::{
     Diff, DiffRows, DiffSide, EXPORT_FORMATS, Export, Flame, Report, Rows, StallsText, Style, Surroundings,
     diff_json, diff_svg, diff_text, flame_svg, folded, functions_text, report_json_with_functions,
@@ -60,6 +65,10 @@ fn report(path: &Path) -> Result<()> {
         collector.add(&stall);
     })?;
     let counters = recording.counters()?;
+    let spans: Vec<_> = recording.spans()?.into_iter().map(|(_, span)| span).collect();
+    let (sums, late) = (recording.span_sums()?, recording.late_samples()?);
+    let over_budget = spans::over_budget(&info.budgets, &threads, &sums, &spans);
+    let periods = spans::long_periods(&sums, spans, &late, |stack| recording.resolve(stack))?;
     let found = findings(&collector.finish(&rules::Surroundings {
         info: &info,
         threads: &threads,
@@ -70,6 +79,8 @@ fn report(path: &Path) -> Result<()> {
         throttled: &recording.throttled()?,
         counters: &counters.whole(reads_counter)?,
         process_counters: &counters.whole_of_processes(reads_process_counter)?,
+        periods: &periods,
+        over_budget: &over_budget,
     }));
     let report = Report {
         info: &info,
@@ -90,7 +101,7 @@ fn stalls(path: &Path) -> Result<()> {
     let recording = open(path)?;
     let (info, style) = (recording.info()?, Style::plain());
     let (mut counters, marks) = (recording.counters()?, recording.marks()?);
-    let holders = holders(&recording)?;
+    let (holders, spans) = (holders(&recording)?, spans::SpansAround::new(recording.spans()?));
     let mut text = StallsText::new(&info, &style);
     for stall in recording.stalls(&all_stalls())? {
         let stall = stall?;
@@ -100,6 +111,7 @@ fn stalls(path: &Path) -> Result<()> {
             backlog: backlog(tracks.iter().copied(), time.clone()),
             counters: Some(moved(tracks, time.clone())),
             marks: marks_around(&marks, time).cloned().collect(),
+            spans: spans.of(&stall),
             holder: holders.during(&stall),
         };
         text.write(&mut sink(), &stall, &beside).expect("nowhere takes all");
@@ -112,21 +124,37 @@ fn stalls(path: &Path) -> Result<()> {
 /// What the threads did that held locks for which others waited.
 fn holders(recording: &Recording) -> Result<Holders> {
     let stalls = || recording.stalls(&all_stalls())?.collect::<Result<Vec<_>>>();
-    let mut holders = Holders::new(stalls()?.iter().filter_map(holder_of).collect());
+    let mut holders = Holders::default();
+    stalls()?.iter().for_each(|stall| holders.add_wait(stall));
     stalls()?.iter().for_each(|stall| holders.add(stall));
     Ok(holders.sorted())
+}
+
+fn stacks_by_second(recording: &Recording, info: &RecordingInfo, threads: &[Thread]) -> Result<BinnedStacks> {
+    let mut ledgers = Ledgers::new(info, threads);
+    recording.ledger(..)?.try_for_each(|row| row.map(|row| ledgers.add(&row)))?;
+    let slots = Slots::new(info, threads, &ledgers.finish());
+    let mut samples = Samples::new(&slots, Side::Both);
+    for sample in recording.samples(..)? {
+        let sample = sample?;
+        samples.add(&sample, recording.meaning(&sample), |stack| recording.resolve(stack))?;
+    }
+    recording.each_stall(|stall| samples.add_wait(&stall))?;
+    Ok(samples.finish())
 }
 
 fn timeline(path: &Path) -> Result<()> {
     let recording = open(path)?;
     let (info, threads) = (recording.info()?, recording.threads()?);
     let starts = EXPORT_FORMATS.iter().filter_map(|format| match format.rows {
-        Rows::Timeline(start) => Some(start),
-        Rows::Stacks(_) => None,
+        Rows::Timeline(start) | Rows::SampledTimeline(start) => Some(start),
+        Rows::Stacks(_) | Rows::Tables => None,
     });
+    let stacks = stacks_by_second(&recording, &info, &threads)?;
     for start in starts {
         let mut out = sink();
         let mut timeline = start(&mut out, &info, &threads).expect("nowhere takes all");
+        timeline.stacks(&stacks, &threads).expect("nowhere takes all");
         for stall in recording.stalls(&all_stalls())? {
             timeline.stall(&stall?).expect("nowhere takes all");
         }
@@ -212,7 +240,13 @@ fn compared(path: &Path) -> Result<()> {
     let side = collector.finish(&info, &mut tree);
     let comparison = diff::compare(tree, &side, &side, &View::Wall, Floor::default());
     let of = || DiffSide { file: "a.db", info: &info };
-    let diff = Diff { a: of(), b: of(), comparison: &comparison };
+    let mut kinds = diff::Kinds::default();
+    recording.each_span_cell(|spans| {
+        let kind = diff::Kind { process: "p".into(), source: spans.source, kind: spans.kind.to_string() };
+        kinds.add(kind, spans.second, spans.bucket, spans.cell);
+    })?;
+    let kinds = diff::compare_kinds(&kinds, &kinds);
+    let diff = Diff { a: of(), b: of(), comparison: &comparison, kinds: &kinds };
     diff_text(&mut sink(), &diff, DiffRows::All, &Style::plain()).expect("nowhere takes all");
     diff_json(&mut sink(), &diff).expect("nowhere takes all");
     let _ = diff_svg(&mut sink(), &diff);
@@ -233,5 +267,6 @@ fn additions(path: &Path) -> Result<()> {
     let frames = modules.iter().flat_map(|module| &module.frames);
     let names: Vec<_> = frames.map(|frame| (frame.frame, vec![line.clone()])).collect();
     naming.write(&names)?;
-    write_findings(path, &[], &[(1, None, Some(1))])
+    let (meanings, blame) = (vec![(1, None, Some(1))], vec![BlameRow::default()]);
+    write_findings(path, &Conclusions { meanings, blame, ..Conclusions::default() })
 }

@@ -60,10 +60,12 @@ start_redis() {
     until_ready redis-cli -s "$WORK/socket" ping
 }
 
-# nginx with one worker; its configuration is read from stdin, inside of `http { }`. $port is its port.
+# nginx with one worker; its configuration is read from stdin, inside of `http { }`. $port is its port. $modules:
+# directives that load modules.
 start_nginx() {
     port=$(free_port)
     {
+        echo "${modules:-}"
         echo "daemon off; worker_processes 1; pid $WORK/nginx.pid; error_log $WORK/error.log;"
         echo "events { worker_connections 512; }"
         echo "http { access_log off; client_body_temp_path $WORK/body; proxy_temp_path $WORK/proxy;"

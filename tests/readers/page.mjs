@@ -1,13 +1,13 @@
 // Opens the page of a recording in a browser and uses it as a reader does: drags, zooms, filters, searches, follows a
 // link. Compares its numbers with what `report --json`, `stalls --json` and folded stacks say of the same time.
 //
-//   node page.mjs FILE.html REPORT.json STALLS.json FOLDED FOLDED_OF_A_SECOND FROM_S PICTURE.png
+//   node page.mjs FILE.html REPORT.json STALLS.json TAIL.json FOLDED_OF_A_SECOND FROM_S PICTURE.png
 
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 import { check, inBrowser } from "./browser.mjs";
 
-const [html, reportFile, stallsFile, foldedFile, secondFile, fromSecond, picture] = process.argv.slice(2);
+const [html, reportFile, stallsFile, tailFile, secondFile, fromSecond, picture] = process.argv.slice(2);
 const LOCK = "take_registry_lock";
 const URL = pathToFileURL(html).href;
 
@@ -105,13 +105,14 @@ async function hasTheReport(page) {
   );
 }
 
+/** The fragment that selects a whole second. */
+function wholeSecond() {
+  const offset = (second) => BigInt(second) * 1_000_000_000n - started;
+  return `idle&t=${offset(fromSecond)}-${offset(Number(fromSecond) + 1)}`;
+}
+
 async function hasASecond(page) {
-  const [from, to] = await page.evaluate((second) => {
-    const ms = Number(second) * 1000;
-    return [ms, ms + 1000];
-  }, fromSecond);
-  const offset = (ms) => Number(BigInt(ms) * 1_000_000n - started);
-  await open(page, `idle&t=${offset(from)}-${offset(to)}`);
+  await open(page, wholeSecond());
   await hasNumbersOf(page, sumsOf(secondFile), "one second");
   check((await page.locator("#selected").getAttribute("data-exact")) === "true", "a whole second is exact");
 }
@@ -176,13 +177,17 @@ async function filters(page) {
   check((await table(page)).count === locks, `a click on a state selects its stalls: ${locks}`);
 }
 
+/**
+ * In one second: the samples of each second divide its running time on the page, those of the whole recording divide
+ * all of it in folded stacks of the whole. With a sample or two a second these differ by a tenth.
+ */
 async function searches(page) {
-  await open(page, "idle");
+  await open(page, wholeSecond());
   await page.keyboard.press("f");
   await page.keyboard.type(LOCK);
   await settled(page);
   const found = Number(await page.locator("#flame-note").getAttribute("data-found-ns"));
-  const expected = [...sumsOf(foldedFile, (line) => line.includes(LOCK)).values()].reduce((a, b) => a + b, 0);
+  const expected = [...sumsOf(secondFile, (line) => line.includes(LOCK)).values()].reduce((a, b) => a + b, 0);
   // Boxes below a pixel's width are not drawn, and not found.
   check(
     Math.abs(found / expected - 1) < 0.02,
@@ -193,8 +198,40 @@ async function searches(page) {
   await settled(page);
   const total = Number(await page.locator("#flame-note").getAttribute("data-total-ns"));
   check(
-    Math.abs(total / [...sumsOf(foldedFile).values()].reduce((a, b) => a + b, 0) - 1) < 1e-6,
+    Math.abs(total / [...sumsOf(secondFile).values()].reduce((a, b) => a + b, 0) - 1) < 1e-6,
     `reversed, the sum is the same: ${total}`,
+  );
+}
+
+/** Kinds and their percentiles are those of `tail --json`; the link of the slowest span selects it and its stalls. */
+async function followsASpan(page) {
+  await open(page, "");
+  const { kinds } = parsed(readFileSync(tailFile, "utf8"));
+  const rows = await page.locator("#spans [data-kind]").evaluateAll((all) => all.map((row) => row.dataset.kind));
+  check(
+    rows.join() === kinds.map((kind) => `${kind.kind} of ${kind.process}`).join() && rows.length > 0,
+    `kinds: ${rows}`,
+  );
+  const counts = await page
+    .locator("#spans .kind:not(.titles) .number:nth-child(2)")
+    .evaluateAll((all) => all.map((cell) => Number(cell.textContent.replace(/,/g, ""))));
+  check(counts.join() === kinds.map((kind) => kind.count).join(), `counts of spans: ${counts}`);
+  const slowest = kinds[0].exemplars[0];
+  await page.locator("#spans [data-span]").first().click();
+  const found = await page
+    .waitForFunction(() => /t=(\d+)-(\d+)/.exec(location.hash))
+    .then((handle) => handle.jsonValue());
+  const from = Number(BigInt(slowest.start_ns) - started);
+  check(
+    Math.abs(Number(found[1]) - from) <= 2 && Math.abs(found[2] - found[1] - slowest.duration_ns) <= 2,
+    `the link selects the span: ${found[0]}, ${from} + ${slowest.duration_ns}`,
+  );
+  const shown = await page
+    .locator(".row")
+    .evaluateAll((all) => all.map((row) => Number(row.dataset.stall)));
+  check(
+    slowest.stalls.some((stall) => shown.includes(stall)),
+    `the stalls of the span are in the table: ${slowest.stalls} in ${shown}`,
   );
 }
 
@@ -239,6 +276,15 @@ async function hasKeys(page) {
 }
 
 await inBrowser(async (page) => {
-  for (const step of [hasTheReport, hasASecond, followsADrag, filters, searches, followsAFinding, hasKeys])
+  for (const step of [
+    hasTheReport,
+    hasASecond,
+    followsADrag,
+    filters,
+    searches,
+    followsASpan,
+    followsAFinding,
+    hasKeys,
+  ])
     await step(page);
 });

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Opens pictures and exports of wallprof in the usual programs: a browser, speedscope, go tool pprof,
-# inferno-flamegraph, Perfetto's Python package. Records the lock scenario for that.
+# inferno-flamegraph, the Python package of Perfetto, that of the Firefox Profiler, DuckDB, ClickHouse (chdb).
+# Records the lock scenario for that.
 #
 #   tests/readers/run.sh
 #
@@ -44,15 +45,80 @@ hostile_marks() {
     printf 'time,text\n+0.5s,"%s \u202e \x1b[31m ""quoted"" %s"\n' "$MARK" "$(printf 'x%.0s' {1..10000})"
 }
 
+# Operations of the thread that the lock scenario starts first: a hundred, each of ten milliseconds.
+spans() {
+    local start tid
+    start=$(($(sqlite "SELECT min(start_epoch_ns) FROM stalls") + 500000000))
+    tid=$(sqlite "SELECT tid FROM threads WHERE tid <> pid ORDER BY tid LIMIT 1")
+    for at in {0..99}; do
+        echo "$((start + at * 10000000)),$((start + (at + 1) * 10000000)),$tid,order"
+    done
+}
+
+sqlite() { python3 -c 'import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchone()[0])' "$STORE/lock.db" "$1"; }
+
+# A program whose file, thread and functions have hostile names, which assemblers refuse and objcopy writes.
+readonly SYMBOL='</script><img src=x onerror=ran=3>'
+readonly PROGRAM='<img src=x onerror=ran=4>'
+record_names() {
+    gcc -O1 -fno-omit-frame-pointer -fno-optimize-sibling-calls -pthread -c "$HERE/hostile.c" -o "$STORE/hostile.o"
+    objcopy --redefine-sym "hostile_inner=$SYMBOL" --redefine-sym "hostile_outer=$(printf 'x%.0s' {1..900})" \
+        "$STORE/hostile.o" "$STORE/hostile-names.o"
+    gcc -pthread "$STORE/hostile-names.o" -o "$STORE/hostile-names"
+    cp "$STORE/hostile-names" "$STORE/$PROGRAM"
+    record "$STORE/names.db" "$STORE/$PROGRAM" "$HOSTILE"
+    "$WALLPROF" import --marks "$STORE/marks.csv" "$STORE/names.db" 2> /dev/null
+}
+
+# Recordings that lack something, or have much of it: each becomes a page.
+ODD=(no-stalls no-samples one-thread many killed)
+record_odd() {
+    "$WALLPROF" record --min-stall 10s -o "$STORE/no-stalls.db" -- "$SCENARIOS/spin" -d 1 > /dev/null 2>&1
+    "$WALLPROF" record -F 0 -o "$STORE/no-samples.db" -- "$SCENARIOS/lock" -d 1 > /dev/null 2>&1
+    record "$STORE/one-thread.db" sleep 1
+    record "$STORE/many.db" "$SCENARIOS/storm" forks -n 30000 -r 4000
+    record_killed
+    if command -v cargo > /dev/null; then
+        cargo run -q -p wallprof-intel-pt --features generator --example generate -- \
+            --seed 3 --bytes 200000 --threads 3 --out "$STORE/pt" > /dev/null
+        "$WALLPROF" import "$STORE/pt/perf.data" --symfs / -o "$STORE/intel-pt.db" 2> /dev/null
+        ODD+=(intel-pt)
+    else
+        skip "the page of Intel PT: there is no cargo"
+    fi
+}
+
+# The recorder is killed when the first stalls are in the file.
+record_killed() {
+    local program recorder
+    rm -f "$STORE"/killed.db*
+    "$SCENARIOS/lock" -d 60 > /dev/null &
+    program=$!
+    "$WALLPROF" record -p $program -o "$STORE/killed.db" > /dev/null 2>&1 &
+    recorder=$!
+    until [ "$(python3 -c 'import sqlite3, sys
+print(sqlite3.connect(sys.argv[1]).execute("SELECT count(*) FROM stalls").fetchone()[0])' \
+        "$STORE/killed.db" 2> /dev/null || echo 0)" -gt 0 ]; do
+        kill -0 $recorder || fail "the recorder ended before it was killed"
+        sleep 0.2
+    done
+    kill -9 $recorder $program
+    wait $recorder $program 2> /dev/null || true
+}
+
 # All recordings; 3 where this machine may not record.
 record_all() {
     record "$STORE/lock.db" "$SCENARIOS/lock" -d 2 || return
+    spans > "$STORE/spans.csv"
+    "$WALLPROF" import --spans "$STORE/spans.csv" "$STORE/lock.db" 2> /dev/null
     record "$STORE/held.db" "$SCENARIOS/lock" -d 4 -n 10
     record "$STORE/doubled.db" "$SCENARIOS/lock" -d 4 -n 10 -k 2
     cp "$SCENARIOS/spin" "$STORE/$HOSTILE"
     record "$STORE/hostile.db" "$STORE/$HOSTILE" -d 1
     hostile_marks > "$STORE/marks.csv"
     "$WALLPROF" import --marks "$STORE/marks.csv" "$STORE/hostile.db" 2> /dev/null
+    record_names
+    record_odd
 }
 
 export_all() {
@@ -64,10 +130,18 @@ export_all() {
     "$WALLPROF" export "$STORE/lock.db" --to speedscope -o "$STORE/lock.speedscope.json"
     "$WALLPROF" export "$STORE/lock.db" --to pprof -o "$STORE/lock.pb.gz"
     "$WALLPROF" export "$STORE/lock.db" --to perfetto -o "$STORE/lock.perfetto-trace"
+    "$WALLPROF" export "$STORE/lock.db" --to firefox -o "$STORE/lock.firefox.json"
+    rm -rf "$STORE/parquet"
+    "$WALLPROF" export "$STORE/lock.db" --to parquet -o "$STORE/parquet"
     "$WALLPROF" stalls "$STORE/lock.db" --json --all > "$STORE/lock.stalls.json"
     "$WALLPROF" report "$STORE/lock.db" --json > "$STORE/lock.report.json"
+    "$WALLPROF" tail "$STORE/lock.db" --json > "$STORE/lock.tail.json"
     "$WALLPROF" report "$STORE/lock.db" -o "$STORE/lock.html"
-    "$WALLPROF" report "$STORE/hostile.db" -o "$STORE/hostile.html"
+    "$WALLPROF" report "$STORE/names.db" -o "$STORE/names.html"
+    for odd in "${ODD[@]}"; do
+        "$WALLPROF" report "$STORE/$odd.db" -o "$STORE/$odd.html"
+        "$WALLPROF" report "$STORE/$odd.db" --json > "$STORE/$odd.report.json"
+    done
     "$WALLPROF" flame "$STORE/lock.db" --from "$(whole_second)" --to "$(($(whole_second) + 1))" -o "$STORE/lock.second.folded"
 }
 
@@ -119,6 +193,13 @@ check_perfetto() {
     passed "perfetto"
 }
 
+check_parquet() {
+    python3 -m pip --version > /dev/null 2>&1 || { skip "parquet: there is no pip (apt-get install python3-pip)"; return; }
+    python_packages || { skip "parquet: pip cannot install duckdb and chdb"; return; }
+    PYTHONPATH="$STORE/python" python3 "$HERE/read_parquet.py" "$STORE/lock.db" "$STORE/parquet" || fail "parquet"
+    passed "parquet in DuckDB and ClickHouse"
+}
+
 # The packages of package-lock.json, kept in target/readers.
 npm_packages() {
     if ! cmp -s "$HERE/package-lock.json" "$STORE/node_modules/.from"; then
@@ -127,6 +208,16 @@ npm_packages() {
         cp "$HERE/package-lock.json" "$STORE/node_modules/.from"
     fi
     cp "$HERE"/*.mjs "$STORE"
+}
+
+# The viewer's own code, without a browser: the package says Node 24, and works with 20. It keeps its sessions in HOME.
+check_firefox() {
+    command -v npm > /dev/null || { skip "the Firefox Profiler: there is no npm"; return; }
+    npm_packages || { skip "the Firefox Profiler: npm cannot install its package"; return; }
+    local cli="$STORE/node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js"
+    HOME=$STORE python3 "$HERE/read_firefox.py" "$cli" "$STORE/lock.firefox.json" "$STORE/lock.stalls.json" \
+        "$STORE/lock.report.json" || fail "the Firefox Profiler"
+    passed "the Firefox Profiler"
 }
 
 # The modules of the page that need no browser.
@@ -140,7 +231,7 @@ check_page_modules() {
 check_in_browser() {
     [ -x "$CHROMIUM" ] || { skip "the browser: there is no $CHROMIUM (apt-get install chromium)"; return; }
     command -v npm > /dev/null || { skip "the browser: there is no npm"; return; }
-    npm_packages || { skip "the browser: npm cannot install playwright-core and speedscope"; return; }
+    npm_packages || { skip "the browser: npm cannot install its packages"; return; }
     node "$STORE/flame.mjs" "$STORE/lock.svg" || fail "the flame graph in a browser"
     passed "the flame graph in a browser: hover, zoom, search"
     node "$STORE/diff.mjs" "$STORE/diff.svg" "$STORE/diff.json" || fail "the diff's picture in a browser"
@@ -148,11 +239,14 @@ check_in_browser() {
     node "$STORE/hostile.mjs" flame "$STORE/hostile.svg" "$HOSTILE" || fail "hostile names in a browser"
     node "$STORE/hostile.mjs" diff "$STORE/hostile-diff.svg" "$HOSTILE" || fail "hostile names in the diff's picture"
     passed "hostile names in a browser"
-    node "$STORE/page.mjs" "$STORE/lock.html" "$STORE/lock.report.json" "$STORE/lock.stalls.json" "$STORE/lock.folded" \
-        "$STORE/lock.second.folded" "$(whole_second)" "$STORE/page.png" || fail "the page in a browser"
-    passed "the page in a browser: numbers, drag, zoom, filter, search, link"
-    node "$STORE/hostile-page.mjs" "$STORE/hostile.html" "$HOSTILE" "$MARK" || fail "hostile names on the page"
+    node "$STORE/page.mjs" "$STORE/lock.html" "$STORE/lock.report.json" "$STORE/lock.stalls.json" \
+        "$STORE/lock.tail.json" "$STORE/lock.second.folded" "$(whole_second)" "$STORE/page.png" || fail "the page in a browser"
+    passed "the page in a browser: numbers, drag, zoom, filter, search, link, spans"
+    node "$STORE/hostile-page.mjs" "$STORE/names.html" "$HOSTILE" "$MARK" "$SYMBOL" "$PROGRAM" \
+        || fail "hostile names on the page"
     passed "hostile names on the page"
+    node "$STORE/odd-pages.mjs" "$STORE" "${ODD[@]}" || fail "pages of odd recordings"
+    passed "pages of odd recordings: ${ODD[*]}"
     node "$STORE/speedscope.mjs" "$STORE/lock.speedscope.json" "$STORE/speedscope.png" || fail "speedscope"
     passed "speedscope"
     take_picture
@@ -178,5 +272,7 @@ export_all
 check_pprof
 check_inferno
 check_perfetto
+check_firefox
 check_page_modules
+check_parquet
 check_in_browser

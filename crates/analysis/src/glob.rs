@@ -14,6 +14,8 @@ pub use states::{ByteStates, NoStates};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     parts: Vec<Part>,
+    /// The characters before the first part that takes several.
+    prefix: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,36 +74,44 @@ impl Glob {
                 c => parts.push(Part::One(c)),
             }
         }
-        Ok(Glob { parts })
+        let ones = parts.iter().map_while(|part| match part {
+            Part::One(one) => Some(*one),
+            _ => None,
+        });
+        let prefix = ones.collect();
+        Ok(Glob { parts, prefix })
     }
 
     /// Whether the whole of `name` matches. Time is at most the product of both lengths.
     pub fn matches(&self, name: &str) -> bool {
-        let name: Vec<char> = name.chars().collect();
-        let (mut at, mut part) = (0, 0);
+        let Some(name) = name.strip_prefix(self.prefix.as_str()) else { return false };
+        let (mut at, mut part) = (0, self.prefix.chars().count());
+        let char_at = |at: usize| name[at..].chars().next();
         // Where to go on after a mismatch: the last run takes one more character.
         let mut retry: Option<(usize, usize)> = None;
         while at < name.len() || part < self.parts.len() {
-            match self.parts.get(part) {
-                Some(Part::Run) => {
+            match (self.parts.get(part), char_at(at)) {
+                (Some(Part::Run), _) => {
+                    // Nothing that follows can fail.
+                    if part + 1 == self.parts.len() {
+                        return true;
+                    }
                     retry = Some((at, part));
                     part += 1;
                     continue;
                 }
-                Some(one) if at < name.len() && one.takes(name[at]) => {
-                    at += 1;
+                (Some(one), Some(c)) if one.takes(c) => {
+                    at += c.len_utf8();
                     part += 1;
                     continue;
                 }
                 _ => {}
             }
-            match retry {
-                Some((from, run)) if from < name.len() => {
-                    retry = Some((from + 1, run));
-                    (at, part) = (from + 1, run + 1);
-                }
-                _ => return false,
-            }
+            let Some((from, run)) = retry else { return false };
+            let Some(c) = char_at(from) else { return false };
+            let from = from + c.len_utf8();
+            retry = Some((from, run));
+            (at, part) = (from, run + 1);
         }
         true
     }
@@ -180,6 +190,9 @@ mod tests {
             ("[\\]x]", "]"),
             ("a*b*c", "a--b--b-c"),
             ("日?語", "日本語"),
+            ("日*語", "日本本語"),
+            ("eng*", "eng"),
+            ("eng?*", "engi"),
         ] {
             assert!(matches(glob, name), "{glob} {name}");
         }
@@ -191,6 +204,9 @@ mod tests {
             ("a*b", "a--c"),
             ("\\*", "x"),
             ("", "x"),
+            ("日", "日本"),
+            ("eng?*", "eng"),
+            ("日*", "本"),
         ] {
             assert!(!matches(glob, name), "{glob} {name}");
         }

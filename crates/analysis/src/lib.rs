@@ -3,6 +3,7 @@
 //!
 //! Pure: values in, values out. No files, clocks, environment or kernel.
 
+pub mod bins;
 pub mod blame;
 mod by_stack;
 pub mod calls;
@@ -40,7 +41,7 @@ pub mod zone;
 pub use duration::{ns_from_duration, text_from_ns};
 pub use equal_stacks::{EqualStacks, StackGroup};
 pub use glob::{ByteStates, Glob, NoStates};
-pub use holders::{Holder, HolderFrom, Holders, holder_of};
+pub use holders::{Holder, HolderFrom, Holders};
 pub use interest::Class;
 pub use latency::Latency;
 pub use ledger::{Account, Inconsistency, Samples, States};

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
-use wallprof_model::{Activity, Meaning, ThreadNow};
+use wallprof_model::{Activity, Meaning, ThreadNow, ThreadRef};
 
 /// Threads that do the same in the same functions, the longest wait first.
 #[derive(Clone, Debug)]
@@ -89,11 +89,13 @@ impl<'t> Function<'t> {
     }
 }
 
-/// A thread in the tree of waits, or a lock whose owner is not known.
+/// A thread in the tree of waits, or what is known instead of a holder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Waited<'t> {
     Thread(&'t ThreadNow),
-    /// In this process, at this address.
+    /// The holder of a lock of the kernel, at which nobody looked.
+    Unseen(&'t ThreadRef),
+    /// In this process, at this address, a lock whose owner is not known.
     Lock(u32, u64),
 }
 
@@ -119,18 +121,26 @@ pub fn waits_for(threads: &[ThreadNow]) -> Vec<WaitNode<'_>> {
         }
     }
     let mut roots: Vec<Vec<WaitNode<'_>>> = Vec::new();
-    for at in (0..threads.len()).filter(|&at| graph.owner[at].is_none() && !graph.waiters[at].is_empty()) {
+    let is_root = |at: &usize| threads[*at].lock.is_none() && !graph.waiters[*at].is_empty();
+    for at in (0..threads.len()).filter(is_root) {
         let mut tree = Vec::new();
         graph.add(at, None, &[], &mut tree);
         roots.push(tree);
     }
-    for (&(pid, address), waiters) in &graph.ownerless {
-        let mut tree = vec![WaitNode { depth: 0, waited: Waited::Lock(pid, address), circle: None }];
+    for waiters in graph.ownerless.values() {
+        let first = &threads[waiters[0]];
+        let Some(lock) = &first.lock else { continue };
+        let waited = match lock.owner.as_ref().filter(|_| lock.address == 0) {
+            Some(owner) => Waited::Unseen(owner),
+            None => Waited::Lock(first.pid, lock.address),
+        };
+        let mut tree = vec![WaitNode { depth: 0, waited, circle: None }];
         waiters.iter().for_each(|&waiter| graph.add_below(waiter, 1, &[], &mut tree));
         roots.push(tree);
     }
     let first = |tree: &Vec<WaitNode<'_>>| match tree[0].waited {
         Waited::Thread(thread) => (0, u64::from(thread.tid)),
+        Waited::Unseen(holder) => (0, u64::from(holder.tid)),
         Waited::Lock(_, address) => (1, address),
     };
     roots.sort_by_key(|tree| (Reverse(tree.len()), first(tree)));
@@ -150,6 +160,7 @@ struct Graph<'t> {
     owner: Vec<Option<usize>>,
     /// The longest wait first.
     waiters: Vec<Vec<usize>>,
+    /// By the lock's process and address, or by the holder of a lock of the kernel.
     ownerless: HashMap<(u32, u64), Vec<usize>>,
 }
 
@@ -170,7 +181,11 @@ impl<'t> Graph<'t> {
                     graph.owner[at] = Some(owner);
                     graph.waiters[owner].push(at);
                 }
-                None => graph.ownerless.entry((thread.pid, lock.address)).or_default().push(at),
+                None => {
+                    let kernels = lock.owner.as_ref().filter(|_| lock.address == 0);
+                    let key = kernels.map_or((thread.pid, lock.address), |owner| (0, owner.tid.into()));
+                    graph.ownerless.entry(key).or_default().push(at);
+                }
             }
         }
         let all = graph.waiters.iter_mut().chain(graph.ownerless.values_mut());
@@ -225,7 +240,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use wallprof_model::profile::LockRecord;
-    use wallprof_model::{FrameKind, Reason, Since, StackEnd, SymbolLine, ThreadRef};
+    use wallprof_model::{FrameKind, Reason, Since, StackEnd, SymbolLine};
 
     fn stack(functions: &[(&str, u64)]) -> ResolvedStack {
         let frame = |(name, address): &(&str, u64)| {
@@ -273,6 +288,7 @@ mod tests {
             let name = match node.waited {
                 Waited::Thread(thread) => thread.comm.clone(),
                 Waited::Lock(_, address) => format!("{address:#x}"),
+                Waited::Unseen(holder) => format!("unseen {}", holder.tid),
             };
             let circle = node.circle.map(|tid| format!(" -> t{tid}")).unwrap_or_default();
             format!("{}{name}{circle}", ".".repeat(node.depth))
@@ -329,5 +345,17 @@ mod tests {
     fn lock_of_unknown_owner_has_its_waiters() {
         let threads = [waiter(1, 2, 0), waiter(2, 9, 0), waiter(3, 1, 77)];
         assert_eq!(lines(&threads), ["0x100", ".t2", ".t1", "0x14d", ".t3"], "77 was not looked at");
+    }
+
+    #[test]
+    fn unseen_holder_of_a_lock_of_the_kernel_has_its_waiters_of_all_processes() {
+        let of = |tid: u32, pid: u32, owner: u32| {
+            let mut thread = waiter(tid, u64::from(tid), owner);
+            thread.pid = pid;
+            thread.lock.as_mut().expect("a lock").address = 0;
+            thread
+        };
+        let threads = [of(1, 1, 77), of(2, 2, 77), of(3, 1, 78), of(4, 2, 2)];
+        assert_eq!(lines(&threads), ["unseen 77", ".t2", "..t4", ".t1", "unseen 78", ".t3"]);
     }
 }

@@ -156,6 +156,7 @@ fn stall(thread: ThreadOfStep<'_>, wait: &Wait<WokenBy>) -> Stall {
         runnable_ns,
         syscall: None,
         cpu: thread.cpu,
+        priority: None,
         user: wait.stacks.user,
         kernel: wait.stacks.kernel,
         waker: wait.waker.as_ref().map(|by| Waker {
@@ -164,6 +165,7 @@ fn stall(thread: ThreadOfStep<'_>, wait: &Wait<WokenBy>) -> Stall {
             kernel: by.stacks.kernel,
         }),
         lock: None,
+        owner_sample: None,
         ran_instead: Vec::new(),
         fault: None,
         asked_ns: None,

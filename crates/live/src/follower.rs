@@ -24,6 +24,7 @@ use wallprof_unwind::Table;
 
 use crate::builders::{Builders, Built, NotBuilt, Order};
 use crate::known::{ChangedCode, KnownProcesses};
+use crate::marks::SHOWN_BYTES;
 use crate::words::Words;
 
 /// News arrive in bursts: an exec has some ten. After the first one the thread waits this long for the rest.
@@ -83,10 +84,14 @@ impl TableCounts {
     }
 }
 
+/// By pid, the exec generation of processes that have mapped a page of code that is of no file.
+type Candidates = Mutex<HashMap<u32, u32>>;
+
 /// The running thread.
 pub struct Follower {
     known: Arc<Mutex<KnownProcesses>>,
     counts: Arc<TableCounts>,
+    candidates: Arc<Candidates>,
     /// Receives [`CPUS_CAME`] or [`CHANGES`]; dropped to stop the thread.
     bell: Option<PipeWriter>,
     /// Closed by the thread at its end.
@@ -105,17 +110,19 @@ impl Follower {
     ) -> io::Result<Self> {
         let known = Arc::new(Mutex::new(known));
         let counts = Arc::new(TableCounts::default());
+        let candidates = Arc::new(Candidates::default());
         let (rung, bell) = io::pipe()?;
         let (ready, looked) = channel();
         let (ending, ended) = channel();
         let (known_there, counts_there) = (Arc::clone(&known), Arc::clone(&counts));
+        let candidates_there = Arc::clone(&candidates);
         // Detached: a thread that is blocked in a read cannot be joined.
         std::thread::Builder::new().name("wallprof-code".into()).spawn(move || {
             let _ending: Sender<()> = ending;
             // Without the rings there is no news. Every stack then records that it has no table.
             let parts = code.split();
             let thread = parts.and_then(|(tables, watch)| {
-                FollowerThread::new(tables, watch, known_there, counts_there, words)
+                FollowerThread::new(tables, watch, known_there, counts_there, candidates_there, words)
             });
             let _ = thread.and_then(|mut thread| {
                 thread.expect(&expected);
@@ -124,7 +131,7 @@ impl Follower {
         })?;
         // A thread that failed has dropped its end.
         let _ = looked.recv_timeout(FIRST_LOOK);
-        Ok(Follower { known, counts, bell: Some(bell), ended })
+        Ok(Follower { known, counts, candidates, bell: Some(bell), ended })
     }
 
     /// A follower without a thread, for sessions without a kernel.
@@ -132,7 +139,7 @@ impl Follower {
     pub fn idle(known: KnownProcesses) -> Self {
         let (known, counts) = (Arc::new(Mutex::new(known)), Arc::new(TableCounts::default()));
         let (_, ended) = channel();
-        Follower { known, counts, bell: None, ended }
+        Follower { known, counts, candidates: Arc::default(), bell: None, ended }
     }
 
     pub fn known(&self) -> MutexGuard<'_, KnownProcesses> {
@@ -141,6 +148,11 @@ impl Follower {
 
     pub fn counts(&self) -> &TableCounts {
         &self.counts
+    }
+
+    /// The processes that may have begun to mark their spans, with their process image.
+    pub fn take_candidates(&self) -> HashMap<u32, u32> {
+        std::mem::take(&mut self.candidates.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads the news of CPUs that have come online.
@@ -189,6 +201,7 @@ struct FollowerThread {
     watch: CodeWatch,
     known: Arc<Mutex<KnownProcesses>>,
     counts: Arc<TableCounts>,
+    candidates: Arc<Candidates>,
     /// The modules for which a table was requested, without those that were evicted.
     held: HashMap<ModuleId, Held>,
     /// The code from which the list of each process was written.
@@ -217,9 +230,11 @@ impl FollowerThread {
         watch: CodeWatch,
         known: Arc<Mutex<KnownProcesses>>,
         counts: Arc<TableCounts>,
+        candidates: Arc<Candidates>,
         words: Words,
     ) -> io::Result<Self> {
         Ok(FollowerThread {
+            candidates,
             words,
             tables,
             watch,
@@ -307,6 +322,12 @@ impl FollowerThread {
         };
         let any_gone = !gone.is_empty();
         for code in &changed {
+            let is_shown =
+                |range: &CodeRange| range.module.is_none() && range.end - range.start == SHOWN_BYTES;
+            if code.ranges.iter().any(is_shown) {
+                let mut candidates = self.candidates.lock().unwrap_or_else(PoisonError::into_inner);
+                candidates.insert(code.pid, code.exec_id);
+            }
             match self.words.of(code, &self.known) {
                 Ok(word) => self.tables.set_word(code.pid, word),
                 Err(()) => lock(&self.known).look_again(code.pid),

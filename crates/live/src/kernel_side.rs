@@ -9,9 +9,10 @@ use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{ClockAnchor, MonoNs};
 use wallprof_probe::bpf::{
     constants as c, cross_call_key, cross_call_value, interrupt_key, latency_key, latency_value,
-    noise_counts, noise_key, sample_key, sample_value, stack_record, stall_record, thread_record,
+    noise_counts, noise_key, sample_key, sample_value, span_key, span_value, stack_record, stall_record,
+    thread_record,
 };
-use wallprof_probe::{Inbox, KernelCounts, ProbeError, Probes, RunQueue, clock};
+use wallprof_probe::{Inbox, KernelCounts, MarkSlot, ProbeError, Probes, RunQueue, clock};
 
 use crate::known::exists;
 
@@ -42,6 +43,8 @@ pub trait KernelSide {
     fn forget_places(&mut self, keys: &[u64]);
     /// This many shorter voluntary waits are emitted because their place is unknown.
     fn allow_first_waits(&mut self, waits: u32);
+    /// This many shorter waits are emitted because their thread holds a lock for which another one waits.
+    fn allow_holder_waits(&mut self, waits: u32);
     /// Shorter waits and faults are no stalls.
     fn set_min_stall(&mut self, min_stall_ns: u64);
     /// One sample in `stride` takes its stacks, and each wait from `stack_ns` on.
@@ -52,6 +55,9 @@ pub trait KernelSide {
     fn set_sites(&mut self, sites: &[(u64, u64, u8)]);
     /// Kernel text `[from, to)` that runs softirqs for the current task.
     fn set_task_softirqs(&mut self, ranges: &[(u64, u64)]);
+
+    /// Sets where threads mark their spans.
+    fn set_mark_slots(&mut self, slots: &[MarkSlot]);
 
     /// Starts to record threads whose process got a recorded name or moved into the recorded cgroup.
     fn follow_processes(&mut self) -> Result<(), ProbeError>;
@@ -71,6 +77,7 @@ pub trait KernelSide {
     ) -> Result<(), ProbeError>;
     fn drain_samples(&self, take: TakeRow<'_, sample_key, sample_value>) -> Result<(), ProbeError>;
     fn drain_latency(&self, take: TakeRow<'_, latency_key, latency_value>) -> Result<(), ProbeError>;
+    fn drain_spans(&self, take: TakeRow<'_, span_key, span_value>) -> Result<(), ProbeError>;
     fn drain_interrupts(&self, take: TakeRow<'_, interrupt_key, latency_value>) -> Result<(), ProbeError>;
     fn drain_cross_calls(
         &self,
@@ -143,8 +150,16 @@ impl KernelSide for Probes {
         Probes::forget_places(self, keys);
     }
 
+    fn set_mark_slots(&mut self, slots: &[MarkSlot]) {
+        Probes::set_mark_slots(self, slots);
+    }
+
     fn allow_first_waits(&mut self, waits: u32) {
         Probes::allow_first_waits(self, waits);
+    }
+
+    fn allow_holder_waits(&mut self, waits: u32) {
+        Probes::allow_holder_waits(self, waits);
     }
 
     fn set_min_stall(&mut self, min_stall_ns: u64) {
@@ -176,13 +191,7 @@ impl KernelSide for Probes {
     }
 
     fn drain_rings(&mut self, inbox: &mut Inbox) -> Result<(), ProbeError> {
-        self.poll(Duration::ZERO, |received| {
-            inbox.ended.append(&mut received.ended);
-            inbox.stalls.append(&mut received.stalls);
-            inbox.delays.append(&mut received.delays);
-            inbox.seconds.append(&mut received.seconds);
-            inbox.unknown += std::mem::take(&mut received.unknown);
-        })
+        self.poll(Duration::ZERO, |received| inbox.append(received))
     }
 
     fn snapshot(&mut self, take: &mut dyn FnMut(&thread_record)) -> Result<(), ProbeError> {
@@ -203,6 +212,10 @@ impl KernelSide for Probes {
 
     fn drain_latency(&self, take: TakeRow<'_, latency_key, latency_value>) -> Result<(), ProbeError> {
         Probes::drain_latency(self, take)
+    }
+
+    fn drain_spans(&self, take: TakeRow<'_, span_key, span_value>) -> Result<(), ProbeError> {
+        Probes::drain_spans(self, take)
     }
 
     fn drain_interrupts(&self, take: TakeRow<'_, interrupt_key, latency_value>) -> Result<(), ProbeError> {

@@ -588,6 +588,20 @@ mod tests {
         assert_eq!(known.unfollowed().count(), 0, "nothing of the next program was missed");
     }
 
+    /// The dynamic linker maps them, after the exec.
+    fn wait_for_libraries(pid: u32) {
+        let ends = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let maps = || std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the child runs");
+        while !maps().contains("libc.so") || !sleeps(pid) {
+            assert!(std::time::Instant::now() < ends, "{}", maps());
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    fn sleeps(pid: u32) -> bool {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") S "))
+    }
+
     #[test]
     fn process_is_read_again_when_its_user_has_time() {
         use std::os::unix::process::CommandExt;
@@ -597,6 +611,7 @@ mod tests {
             return;
         };
         let (mut known, pid) = (KnownProcesses::default(), child.id());
+        wait_for_libraries(pid);
         known.process(pid, 0);
         let ranges = known.processes.code(pid);
         assert!(!ranges.is_empty());

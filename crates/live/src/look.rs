@@ -2,7 +2,7 @@
 //!
 //! Owns the passes over the threads, and the stacks that they find. Records nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,12 +27,16 @@ use crate::words::{ReadWords, WordSources, Words};
 const SAMPLED: Duration = Duration::from_millis(10);
 /// A sleep before the look: the distance of the clocks is that of this thread's arrival on its CPU.
 const BREATH: Duration = Duration::from_micros(50);
+/// Holders of the kernel's locks that are no targets can wait for each other: their chain is followed so far.
+const MOST_LINKS: usize = 8;
 
 /// Everything that one look found.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// In the order of the kernel's list. This process is left out.
     pub threads: Vec<ThreadNow>,
+    /// The threads among them that are no targets: they hold locks of the kernel for which targets wait.
+    pub holders: HashSet<u32>,
     /// Stacks that did not fit into the kernel's map.
     pub lost_stacks: u64,
 }
@@ -42,9 +46,9 @@ pub struct Look {
     probe: Probe,
     follower: Follower,
     stacks: Stacks,
-    sites: Vec<(u64, u64, u8)>,
     rules: Arc<Rules>,
     words: ReadWords,
+    holders: HashSet<u32>,
 }
 
 impl Look {
@@ -54,23 +58,27 @@ impl Look {
         probe.find()?;
         let mut known = KnownProcesses::default();
         known.charge_nothing();
-        let mut meet = |record: &look_record| {
-            if u64::from(record.flags) & c::LOOK_KERNEL_THREAD == 0 {
-                known.process(record.tgid, record.exec_id);
+        let mut holders = HashSet::new();
+        for _ in 0..MOST_LINKS {
+            let others = other_holders(&mut probe, &mut known)?;
+            let before = holders.len();
+            holders.extend(&others);
+            if holders.len() == before {
+                break;
             }
-        };
-        probe.threads(Pass::List, &mut meet, &mut |_, _| {})?;
+            probe.add_threads(&others)?;
+        }
         known.start_charging();
         let sources = Arc::new(WordSources::default());
         let words = ReadWords { rules: Some(rules.clone()), sources: sources.clone() };
         let follower = Follower::start(code, known, Vec::new(), Words::new(rules.clone(), sources))
             .map_err(|error| SessionError::Reading { what: "news about mappings", error })?;
-        Ok(Look { probe, follower, stacks: Stacks::default(), sites: Vec::new(), rules, words })
+        Ok(Look { probe, follower, stacks: Stacks::default(), rules, words, holders })
     }
 
     /// Names kernel frames, and the reasons of uninterruptible sleeps.
     pub fn set_kernel_symbols(&mut self, symbols: Arc<KernelSymbols>) {
-        self.sites = sites(&symbols);
+        self.probe.set_sites(&sites(&symbols));
         self.stacks.set_kernel_symbols(symbols);
     }
 
@@ -97,7 +105,7 @@ impl Look {
         self.name(&mut found);
         let lag_ns = self.probe.clock_lag_ns();
         let threads = found.threads(&records, lag_ns, &self.rules, &self.words);
-        Ok(Seen { threads, lost_stacks: self.probe.lost_stacks()? })
+        Ok(Seen { threads, holders: self.holders, lost_stacks: self.probe.lost_stacks()? })
     }
 
     /// One pass of the probe, whose stacks go to `found`.
@@ -107,15 +115,10 @@ impl Look {
         found: &mut Found,
         pass: impl FnOnce(&mut Probe, &mut T, &mut dyn FnMut(u64, &stack_record)) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        let Look { probe, follower, stacks, sites, .. } = self;
+        let Look { probe, follower, stacks, .. } = self;
         let now = clock::mono_now();
         let mut known = follower.known();
         pass(probe, into, &mut |id, record| {
-            if record.tgid == 0
-                && let Some(reason) = reason_at_site(record, sites)
-            {
-                found.reasons.insert(id, reason);
-            }
             stacks.emit(id, record, MonoNs(now.0), &mut known, &mut |event| found.take(event));
         })
     }
@@ -130,6 +133,23 @@ impl Look {
     }
 }
 
+/// Lists the threads, so that their processes are known. The answer are the threads that hold locks of the
+/// kernel for which those wait, and that are not listed.
+fn other_holders(probe: &mut Probe, known: &mut KnownProcesses) -> Result<Vec<u32>, SessionError> {
+    let (mut listed, mut holders) = (HashSet::new(), HashSet::new());
+    let mut meet = |record: &look_record| {
+        listed.insert(record.tid);
+        if u64::from(record.flags) & c::LOOK_KERNEL_THREAD == 0 {
+            known.process(record.tgid, record.exec_id);
+        }
+        if u64::from(record.flags) & c::LOOK_KERNEL_OWNER != 0 {
+            holders.insert(record.kernel_owner.tid);
+        }
+    };
+    probe.threads(Pass::List, &mut meet, &mut |_, _| {})?;
+    Ok(holders.difference(&listed).copied().collect())
+}
+
 /// A running thread has no saved registers: its stacks are those of a sample.
 fn with_sample(record: look_record, samples: &HashMap<u32, (u64, u64)>) -> look_record {
     match samples.get(&record.key) {
@@ -140,13 +160,6 @@ fn with_sample(record: look_record, samples: &HashMap<u32, (u64, u64)>) -> look_
     }
 }
 
-/// The reason of the innermost known sleeping function of a kernel stack.
-fn reason_at_site(stack: &stack_record, sites: &[(u64, u64, u8)]) -> Option<Reason> {
-    let frames = usize::from(stack.frames).min(c::SITE_FRAMES as usize);
-    let site = |address: &u64| sites.iter().find(|(from, to, _)| (*from..*to).contains(address));
-    stack.address[..frames].iter().find_map(site).and_then(|(.., reason)| Reason::from_code(*reason))
-}
-
 /// Stacks and names so far.
 #[derive(Default)]
 struct Found {
@@ -154,8 +167,6 @@ struct Found {
     frames: HashMap<FrameId, Frame>,
     symbols: HashMap<FrameId, Vec<SymbolLine>>,
     stacks: HashMap<StackId, (Vec<FrameId>, StackEnd)>,
-    /// Of kernel stacks in which a thread that sleeps uninterruptibly has a known reason.
-    reasons: HashMap<u64, Reason>,
 }
 
 impl Found {
@@ -183,7 +194,7 @@ impl Found {
         let mut meanings = HashMap::new();
         let others = records.iter().filter(|record| record.tgid != own);
         let thread = |record: &look_record| {
-            let activity = self.activity(record);
+            let activity = activity(record);
             let flag = |flag: u64| u64::from(record.flags) & flag != 0;
             let [user, kernel] = [record.user_stack, record.kernel_stack].map(|id| stacks.get(&id).cloned());
             let meaning = activity.reason().and_then(|_| {
@@ -196,7 +207,6 @@ impl Found {
                     None => ruled.clone(),
                 }
             });
-            let owner = owners.get(&(record.tgid, record.lock_owner)).filter(|_| flag(c::LOOK_OWNER));
             ThreadNow {
                 pid: record.tgid,
                 tid: record.tid,
@@ -209,29 +219,11 @@ impl Found {
                 meaning,
                 user,
                 kernel,
-                lock: flag(c::LOOK_LOCK).then(|| LockRecord {
-                    address: record.lock_address,
-                    owner: owner.map(|owner| reference(owner)),
-                }),
+                lock: lock(record, &owners),
                 moved: flag(c::LOOK_MOVED),
             }
         };
         others.map(thread).collect()
-    }
-
-    fn activity(&self, record: &look_record) -> Activity {
-        match u64::from(record.activity) {
-            c::ACTIVITY_RUNNING => Activity::Running,
-            c::ACTIVITY_BLOCKED => {
-                let reason = Reason::from_code(record.reason).unwrap_or(Reason::Other);
-                let by_site = self.reasons.get(&record.kernel_stack).filter(|_| {
-                    // As the kernel side does where the thread itself is current.
-                    u64::from(record.flags) & c::LOOK_UNINTERRUPTIBLE != 0 && reason != Reason::Disk
-                });
-                Activity::Blocked(by_site.copied().unwrap_or(reason))
-            }
-            _ => Activity::Runnable,
-        }
     }
 
     fn resolve(&mut self) -> HashMap<u64, ResolvedStack> {
@@ -253,6 +245,27 @@ impl Found {
             (id.0, ResolvedStack { frames, end })
         };
         std::mem::take(&mut self.stacks).into_iter().map(stack).collect()
+    }
+}
+
+/// A futex, or a lock of the kernel that names its owner: that has no address in the process.
+fn lock(record: &look_record, owners: &HashMap<(u32, u32), &look_record>) -> Option<LockRecord> {
+    let flag = |flag: u64| u64::from(record.flags) & flag != 0;
+    if flag(c::LOOK_LOCK) {
+        let owner = owners.get(&(record.tgid, record.lock_owner)).filter(|_| flag(c::LOOK_OWNER));
+        return Some(LockRecord { address: record.lock_address, owner: owner.map(|owner| reference(owner)) });
+    }
+    let other = flag(c::LOOK_KERNEL_OWNER).then_some(&record.kernel_owner)?;
+    let comm = name_from_bytes(&other.comm);
+    let owner = ThreadRef { key: None, pid: other.tgid, tid: other.tid, comm, title: None };
+    Some(LockRecord { address: 0, owner: Some(owner) })
+}
+
+fn activity(record: &look_record) -> Activity {
+    match u64::from(record.activity) {
+        c::ACTIVITY_RUNNING => Activity::Running,
+        c::ACTIVITY_BLOCKED => Activity::Blocked(Reason::from_code(record.reason).unwrap_or(Reason::Other)),
+        _ => Activity::Runnable,
     }
 }
 
@@ -311,6 +324,18 @@ mod tests {
     }
 
     #[test]
+    fn owner_of_a_lock_of_the_kernel_can_be_of_another_process() {
+        let mut waiter = record(11, c::ACTIVITY_BLOCKED);
+        waiter.flags = c::LOOK_KERNEL_OWNER as u8;
+        (waiter.kernel_owner.tid, waiter.kernel_owner.tgid) = (77, 70);
+        waiter.kernel_owner.comm[..6].copy_from_slice(b"writer");
+        let found = threads(Found::default(), &[waiter]);
+        let lock = found[0].lock.as_ref().expect("a lock");
+        let owner = lock.owner.as_ref().map(|owner| (owner.pid, owner.tid, owner.comm.as_str()));
+        assert_eq!((lock.address, owner), (0, Some((70, 77, "writer"))));
+    }
+
+    #[test]
     fn sample_is_the_stack_of_a_running_thread_alone() {
         let samples = HashMap::from([(11, (1, 2))]);
         let running = with_sample(record(11, c::ACTIVITY_RUNNING), &samples);
@@ -318,27 +343,6 @@ mod tests {
         let asleep = with_sample(look_record { user_stack: 7, ..record(11, c::ACTIVITY_BLOCKED) }, &samples);
         assert_eq!((asleep.user_stack, asleep.kernel_stack), (7, 0), "it sleeps elsewhere by now");
         assert_eq!(with_sample(record(12, c::ACTIVITY_RUNNING), &samples).user_stack, 0, "no sample met it");
-    }
-
-    #[test]
-    fn kernel_function_gives_the_reason_of_an_uninterruptible_sleep() {
-        let mut stack = stack_record { frames: 2, ..stack_record::default() };
-        stack.address[..2].copy_from_slice(&[0x10, 0x25]);
-        let sites = [(0x20, 0x30, Reason::Memory.code())];
-        assert_eq!(reason_at_site(&stack, &sites), Some(Reason::Memory));
-        let reasons = HashMap::from([(9, Reason::Memory)]);
-        let found = |flags: u64, reason: Reason| {
-            let sleeper = look_record {
-                kernel_stack: 9,
-                flags: flags as u8,
-                reason: reason.code(),
-                ..record(11, c::ACTIVITY_BLOCKED)
-            };
-            threads(Found { reasons: reasons.clone(), ..Found::default() }, &[sleeper])[0].activity
-        };
-        assert_eq!(found(c::LOOK_UNINTERRUPTIBLE, Reason::Other), Activity::Blocked(Reason::Memory));
-        assert_eq!(found(0, Reason::Other), Activity::Blocked(Reason::Other));
-        assert_eq!(found(c::LOOK_UNINTERRUPTIBLE, Reason::Disk), Activity::Blocked(Reason::Disk), "iowait");
     }
 
     #[test]

@@ -332,7 +332,7 @@ impl Places {
         let mut news = Vec::new();
         for (number, key) in &self.keys {
             let verdict = self.verdict_of_key(key);
-            let may_be_forgotten = verdict == PlaceVerdict::NotIdle
+            let may_be_forgotten = verdict != PlaceVerdict::Unknown
                 && key.met == now
                 && now.saturating_sub(key.known_at) >= REPEAT_NS;
             let is_reviewed = || {
@@ -641,6 +641,8 @@ mod tests {
         judged(&mut places, SECOND, &[(2, 10, Some(9), 5, 30)]);
         assert_eq!(places.take_news(SECOND), [(8, PlaceVerdict::NotIdle)]);
         assert_eq!(of_key(&places, 8), PlaceVerdict::NotIdle);
+        places.meet(7, 1, None, Some(PlaceVerdict::Idle), 20 * SECOND);
+        assert_eq!(places.take_news(20 * SECOND), [(7, PlaceVerdict::Idle)], "it may be forgotten there");
     }
 
     #[test]

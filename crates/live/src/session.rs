@@ -9,9 +9,12 @@ mod cost;
 #[cfg(test)]
 mod fake;
 mod flush;
+mod spans;
 #[cfg(test)]
 mod timelines;
 mod waits;
+
+pub(crate) use spans::states_from;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -22,7 +25,8 @@ use std::time::{Duration, Instant};
 use wallprof_analysis::waits::{Rules, idle_by_peer, is_learned, lock_by_wakers};
 use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{
-    ClockAnchor, Event, Forgotten, Meaning, MonoNs, Reason, StackId, ThreadRef, WordRules, WordSource,
+    ClockAnchor, Event, Forgotten, Meaning, MonoNs, Reason, SpanBudgets, StackId, ThreadRef, WordRules,
+    WordSource,
 };
 use wallprof_probe::bpf::{constants as c, other_thread, stall_record, thread_record};
 use wallprof_probe::facts::files::HostFiles;
@@ -32,11 +36,14 @@ use wallprof_symbols::{DebugFileServer, KernelSymbols};
 use crate::accounts::Accounts;
 use crate::counters::Counters;
 use crate::fault_files::FaultFiles;
+use crate::file_locks::FileLocks;
 use crate::follower::Follower;
 use crate::guard::Guard;
 use crate::interrupts::InterruptNames;
 use crate::kernel_side::KernelSide;
 use crate::known::KnownProcesses;
+use crate::marks::Marks;
+use crate::owner_samples::OwnerSamples;
 use crate::peers::{Peers, peer_from_record};
 use crate::places::{Places, Spot};
 use crate::quotas::Quotas;
@@ -92,9 +99,13 @@ pub struct Session<K: KernelSide = Probes> {
     names: InterruptNames,
     fault_files: FaultFiles,
     waited_files: WaitedFiles,
+    owner_samples: OwnerSamples,
     peers: Peers,
+    file_locks: FileLocks,
     titles: Option<Titles>,
     places: Places,
+    marks: Marks,
+    budgets: SpanBudgets,
     words: ReadWords,
     quotas: Quotas<HostFiles>,
     controller: Controller,
@@ -178,9 +189,13 @@ impl<K: KernelSide> Session<K> {
             names: InterruptNames::default(),
             fault_files: FaultFiles::default(),
             waited_files: WaitedFiles::default(),
+            owner_samples: OwnerSamples::default(),
             peers: Peers::default(),
+            file_locks: FileLocks::default(),
             titles: None,
             places: Places::default(),
+            marks: Marks::default(),
+            budgets: SpanBudgets::new(),
             words: ReadWords::default(),
             quotas: Quotas::new(HostFiles, clock.mono),
             controller: Controller::new(min_stall_ns),
@@ -200,6 +215,11 @@ impl<K: KernelSide> Session<K> {
     /// Rules about waits, which go before what is learned of them. Before arming.
     pub fn set_rules(&mut self, rules: Arc<Rules>) {
         self.stacks.waits_mut().set_rules(rules);
+    }
+
+    /// Spans that last longer than the budget of their kind are emitted one by one. Before arming.
+    pub fn set_budgets(&mut self, budgets: SpanBudgets) {
+        self.budgets = budgets;
     }
 
     /// Debug files that are not on this machine are downloaded, if they arrive in time.
@@ -236,7 +256,20 @@ impl<K: KernelSide> Session<K> {
         self.take_snapshot(emit)?;
         self.meet_sleepers(emit)?;
         self.follow_counters(emit);
+        self.follow_marks();
         Ok(())
+    }
+
+    /// Reads the marks of programs, and tells the kernel side where threads have theirs.
+    fn follow_marks(&mut self) {
+        for (pid, exec_id) in self.follower.take_candidates() {
+            self.marks.look_at(pid, exec_id);
+        }
+        self.marks.take(std::mem::take(&mut self.pending.marked));
+        let changes = self.marks.follow(self.kernel.now().0);
+        if !changes.is_empty() {
+            self.kernel.set_mark_slots(&changes);
+        }
     }
 
     /// Reads what has arrived. At the end of a second, emits everything that belongs to past seconds if
@@ -255,9 +288,12 @@ impl<K: KernelSide> Session<K> {
         if self.paused {
             self.pending.stalls.clear();
             self.pending.seconds.clear();
+            self.pending.holder_samples.clear();
+            self.pending.marked.clear();
             return Ok(None);
         }
         self.kernel.follow_processes()?;
+        self.follow_marks();
         self.read_counters(emit);
         let now = self.kernel.now().0;
         let settled = now.saturating_sub(SETTLE_NS);

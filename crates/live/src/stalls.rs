@@ -104,13 +104,12 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
         runnable_ns,
         syscall: syscall_name(record.syscall),
         cpu: Some(record.cpu),
+        priority: i16::try_from(record.priority).ok(),
         user: lookup.stack(record.user_stack),
         kernel: lookup.stack(record.kernel_stack),
         waker: flag(c::STALL_WOKEN).then(|| waker(record, lookup)),
-        lock: flag(c::STALL_LOCK).then(|| Lock {
-            address: record.lock_address,
-            owner: flag(c::STALL_OWNER).then(|| lookup.owner(record.key, record.lock_owner)).flatten(),
-        }),
+        lock: lock(record, lookup),
+        owner_sample: None,
         ran_instead: ran_instead(record, lookup),
         fault: None,
         asked_ns,
@@ -127,6 +126,17 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
         && returned_in_time
         && !is_overslept(&whole, record.slack_ns, min_stall_ns);
     Stall { voluntary, ..whole }
+}
+
+/// A futex, or a lock of the kernel that names its owner: that has no address in the process.
+fn lock(record: &stall_record, lookup: &dyn Lookup) -> Option<Lock> {
+    let flag = |flag: u64| u64::from(record.flags) & flag != 0;
+    if flag(c::STALL_LOCK) {
+        let owner = flag(c::STALL_OWNER).then(|| lookup.owner(record.key, record.lock_owner)).flatten();
+        return Some(Lock { address: record.lock_address, owner });
+    }
+    let owner = flag(c::STALL_KERNEL_OWNER).then(|| lookup.reference(&record.kernel_owner))?;
+    Some(Lock { address: 0, owner: Some(owner) })
 }
 
 fn blocked_for(record: &stall_record) -> Reason {

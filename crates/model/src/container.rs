@@ -7,9 +7,9 @@ const ID_DIGITS: usize = 64;
 const PREFIXES: [&str; 7] =
     ["docker-", "cri-containerd-", "crio-", "libpod-", "containerd-", "cri-o-", "nerdctl-"];
 
-/// The id of a container, as its manager shows it: 64 hexadecimal digits of docker, containerd, CRI-O and podman,
-/// the name of a machine of systemd-nspawn. `path` is as in `/proc/PID/cgroup`, of version 1 or 2. Of nested
-/// containers it is the innermost. `None`: the path names no container of a known manager.
+/// The id of a container, as its manager shows it: 64 hexadecimal digits of docker, containerd, CRI-O and
+/// podman, the name of a machine of systemd-nspawn. `path` is as in `/proc/PID/cgroup`, of version 1 or 2. Of
+/// nested containers it is the innermost. `None`: the path names no container of a known manager.
 pub fn container_from_cgroup(path: &str) -> Option<String> {
     path.rsplit('/').find_map(|part| {
         let name = part.strip_suffix(".scope").or(part.strip_suffix(".service")).unwrap_or(part);

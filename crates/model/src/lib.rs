@@ -18,6 +18,7 @@ pub mod now;
 pub mod owner;
 pub mod profile;
 pub mod span;
+pub mod span_budget;
 pub mod stack;
 pub mod state;
 pub mod text;
@@ -38,7 +39,8 @@ pub use loss::Loss;
 pub use meaning::{Meaning, MeaningSource, Meanings, WaitRow};
 pub use now::{Activity, Since, ThreadNow};
 pub use owner::Owner;
-pub use span::{BUSY, Span, SpanDelta, SpanSource, SpanState, SpanStates};
+pub use span::{BUSY, LateSample, Span, SpanDelta, SpanSource, SpanState, SpanStates};
+pub use span_budget::{MAX_BUDGET_KIND, MAX_SPAN_BUDGETS, SpanBudgets};
 pub use stack::{
     Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId, SymbolLine, is_runtime_library,
 };

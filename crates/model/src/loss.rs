@@ -33,6 +33,9 @@ macro_rules! losses {
 losses! {
     StallsRingFull, "stalls_ring_full",
         "stalls that found a full buffer between the kernel and the recorder";
+    ThreadEndsRingFull, "thread_ends_ring_full",
+        "threads whose end found a full buffer between the kernel and the recorder: their last part of a \
+         second is missing, and threads that lived no longer than that";
     StacksFull, "stacks_full",
         "stacks that found a full table of distinct stacks";
     SamplesFull, "samples_full",
@@ -59,6 +62,14 @@ losses! {
         "rows about guarded CPUs that found a full table";
     CrossCallsFull, "cross_calls_full",
         "calls of functions on other CPUs that found a full table";
+    SpansFull, "spans_full",
+        "busy periods that found a full table";
+    SpansOverBudgetLeftOut, "spans_over_budget_left_out",
+        "spans over their budget that are in the sums only, because there were too many";
+    MarksOverwritten, "marks_overwritten",
+        "marked spans that were overwritten before they were read: their states are unknown";
+    MarksLeftOut, "marks_left_out",
+        "marked spans that are nested too deep, and threads that got no memory for marks";
     KernelLossUnknown, "kernel_loss_unknown",
         "losses that the kernel side counted under a number that this program does not know";
     RecordsUnknown, "records_unknown",
@@ -111,6 +122,8 @@ losses! {
         "spikes without a snapshot of their own, because snapshots came too fast";
     SecondsNotWritten, "seconds_not_written",
         "seconds that the watcher could not write to its flight recording";
+    SecondsNotInTables, "seconds_not_in_tables",
+        "seconds that the flight recording had lost before the watcher could write them as tables";
     SnapshotsFailed, "snapshots_failed",
         "snapshots that could not be written";
     InputTruncated, "input_truncated",

@@ -12,6 +12,7 @@ use crate::histogram::Histogram;
 use crate::label::Labels;
 use crate::lateness::Lateness;
 use crate::meaning::Meaning;
+use crate::span_budget::SpanBudgets;
 use crate::stack::{FrameKind, StackEnd, SymbolLine};
 use crate::state::{Metric, StallKind, StallReason};
 use crate::thread::{ThreadInfo, ThreadKey, ThreadRef};
@@ -35,6 +36,8 @@ pub struct RecordingInfo {
     pub command: String,
     /// What the user said about the recording: `version=1.4`.
     pub labels: Labels,
+    /// How long spans may take, by the user's choice.
+    pub budgets: SpanBudgets,
     pub min_stall_ns: u64,
     /// False for a recording whose writer was killed: `end` is then the last time that it holds.
     pub ended_cleanly: bool,
@@ -144,10 +147,14 @@ pub struct StallRecord {
     pub runnable_ns: u64,
     pub syscall: Option<Arc<str>>,
     pub cpu: Option<u32>,
+    /// As of [`Stall::priority`](crate::event::Stall::priority).
+    pub priority: Option<i16>,
     pub user: Option<ResolvedStack>,
     pub kernel: Option<ResolvedStack>,
     pub waker: Option<WakerRecord>,
     pub lock: Option<LockRecord>,
+    /// When the lock's owner was sampled during the wait, and what it ran then.
+    pub owner_sample: Option<(MonoNs, ResolvedStack)>,
     pub ran_instead: Vec<(ThreadRef, u64)>,
     pub fault: Option<Fault>,
     pub asked_ns: Option<u64>,
@@ -193,10 +200,12 @@ impl StallRecord {
             runnable_ns,
             syscall: None,
             cpu: None,
+            priority: None,
             user: None,
             kernel: None,
             waker: None,
             lock: None,
+            owner_sample: None,
             ran_instead: Vec::new(),
             fault: None,
             asked_ns: None,

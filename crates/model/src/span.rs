@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use crate::span_budget::SpanBudgets;
+use crate::stack::StackId;
 use crate::state::{Reason, State};
 use crate::thread::ThreadKey;
 use crate::time::MonoNs;
@@ -13,16 +15,19 @@ use crate::time::MonoNs;
 pub enum SpanSource {
     /// Busy periods: from the wakeup that ends an idle wait to the start of the next one.
     Busy,
+    /// Marks in the program: `include/wallprof.h`.
+    Code,
     /// A file of the application.
     Import,
 }
 
 impl SpanSource {
-    pub const ALL: [SpanSource; 2] = [SpanSource::Busy, SpanSource::Import];
+    pub const ALL: [SpanSource; 3] = [SpanSource::Busy, SpanSource::Code, SpanSource::Import];
 
     pub fn name(self) -> &'static str {
         match self {
             SpanSource::Busy => "busy",
+            SpanSource::Code => "code",
             SpanSource::Import => "import",
         }
     }
@@ -134,9 +139,30 @@ pub struct Span {
     pub states: SpanStates,
 }
 
+/// What a thread did late in a busy period or a span of its own, which had by then lasted longer than most of the
+/// thread: a sample of the clock, or in a busy period a wait without a stall. The samples by stack have it, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateSample {
+    pub thread: ThreadKey,
+    /// Of the span: [`SpanSource::Busy`] or [`SpanSource::Code`].
+    pub source: SpanSource,
+    /// When the sample was taken or the wait was over.
+    pub at: MonoNs,
+    pub state: State,
+    /// What the sample stands for, or how long the wait lasted.
+    pub ns: u64,
+    pub user: Option<StackId>,
+    pub kernel: Option<StackId>,
+}
+
 impl Span {
     pub fn duration_ns(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
+    }
+
+    /// Whether it lasted longer than the budget of its kind.
+    pub fn is_over(&self, budgets: &SpanBudgets) -> bool {
+        budgets.get(&*self.kind).is_some_and(|budget_ns| self.duration_ns() > *budget_ns)
     }
 }
 

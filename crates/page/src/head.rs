@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use wallprof_analysis::interest::{self, Class};
+use wallprof_analysis::spans::KindTail;
 use wallprof_analysis::text_from_ns;
 use wallprof_analysis::totals::accounts;
 use wallprof_model::profile::{Finding, FoldedStalls, RecordingInfo, Thread};
-use wallprof_model::{Labels, MonoNs, StallReason, State, ThreadKey};
+use wallprof_model::{Labels, Loss, MonoNs, StallReason, State, ThreadKey};
 use wallprof_views::escape;
 
 use crate::columns::Columns;
 use crate::counters::{self, CounterHead};
 use crate::names::Names;
+use crate::spans::{self, KindHead};
 use crate::stalls;
 
 /// Bits of the column `thread_flags`.
@@ -28,8 +30,11 @@ pub struct Head<'a> {
     states: Vec<StateHead>,
     reasons: Vec<ReasonHead>,
     findings: Vec<FindingHead>,
+    kinds: Vec<KindHead>,
+    kinds_left_out: usize,
     counters: Vec<CounterHead>,
-    losses: &'a BTreeMap<String, u64>,
+    /// Name, number and meaning of each.
+    losses: Vec<(&'a str, u64, &'a str)>,
     unwinding: UnwindingHead<'a>,
     overhead: OverheadHead,
     left_out: Vec<String>,
@@ -104,6 +109,8 @@ pub struct LeftOut<'a> {
     pub folded: &'a [FoldedStalls],
     pub cut_stacks: u64,
     pub cut_names: u64,
+    /// The recording has the calls of traced threads.
+    pub calls: bool,
     pub ledger_seconds: u64,
     pub weight_seconds: u64,
 }
@@ -112,7 +119,7 @@ impl<'a> Head<'a> {
     pub fn new(
         info: &'a RecordingInfo,
         (threads, index): (&[Thread], &HashMap<ThreadKey, u32>),
-        findings: &[Finding],
+        (findings, (kinds, more_kinds)): (&[Finding], (&[KindTail], usize)),
         counters: Vec<CounterHead>,
         left_out: &LeftOut<'_>,
         names: &'a Names,
@@ -135,8 +142,10 @@ impl<'a> Head<'a> {
             states: states.map(StateHead::new).collect(),
             reasons: StallReason::ALL.iter().map(|reason| ReasonHead::new(*reason)).collect(),
             findings: findings.iter().map(finding).collect(),
+            kinds: spans::heads(kinds, info, index),
+            kinds_left_out: more_kinds + kinds.len().saturating_sub(spans::MOST_KINDS),
             counters,
-            losses: &info.losses,
+            losses: info.losses.iter().map(|(name, count)| (&**name, *count, meaning_of(name))).collect(),
             unwinding: UnwindingHead {
                 stacks: info.unwinding.stacks,
                 complete: info.unwinding.complete,
@@ -153,6 +162,10 @@ impl<'a> Head<'a> {
             strings: names.texts(),
         }
     }
+}
+
+fn meaning_of(loss: &str) -> &str {
+    Loss::from_name(loss).map_or(loss, |known| known.meaning())
 }
 
 impl<'a> RecordingHead<'a> {
@@ -241,6 +254,13 @@ fn sentences(left_out: &LeftOut<'_>) -> Vec<String> {
             stalls.voluntary
         ));
     }
+    if left_out.calls {
+        sentences.push(
+            "Calls: the functions that Intel PT traced, their counts and times are not on this page. \
+             `wallprof flame --view calls` draws them."
+                .to_owned(),
+        );
+    }
     let folded: u64 = left_out.folded.iter().map(|folded| folded.count).fold(0, u64::saturating_add);
     if folded > 0 {
         sentences.push(format!(
@@ -302,6 +322,7 @@ mod tests {
             cut_names: 0,
             ledger_seconds: 1,
             weight_seconds: 1,
+            calls: false,
         };
         assert!(sentences(&left_out).is_empty());
         left_out.stalls = stalls::LeftOut { voluntary: 7, others: 1, longest_ns: 2_500_000 };

@@ -1,7 +1,7 @@
 //! A recording as one HTML file: findings, threads over time, counters, heat maps, stalls and a flame graph of
 //! what the reader selects. It opens without a network.
 //!
-//! [`Ledgers`], [`Samples`] and [`Stalls`] collect a recording's rows; [`page_html`] writes them as compressed
+//! [`Stalls`] and [`wallprof_analysis::bins`] collect a recording's rows; [`page_html`] writes them as compressed
 //! columns into the page. `web/` has the code of the page, which computes everything else from the columns.
 //! Pure: values in, bytes out.
 
@@ -10,9 +10,10 @@ mod counters;
 mod head;
 mod ledger;
 mod names;
-mod samples;
+mod spans;
 mod stacks;
 mod stalls;
+mod weights;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -22,22 +23,23 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use wallprof_analysis::bins::{BinnedLedger, BinnedStacks};
 use wallprof_analysis::interest;
+use wallprof_analysis::spans::KindTail;
 use wallprof_analysis::totals::accounts;
 use wallprof_model::ThreadKey;
 use wallprof_model::counter::{CounterTrack, Mark};
 use wallprof_model::profile::{Finding, FoldedStalls, RecordingInfo, Thread};
 
-pub use ledger::{BinnedLedger, Ledgers};
-pub use samples::{Samples, Slots};
+pub use spans::OPTIONS as SPAN_OPTIONS;
 pub use stalls::Stalls;
 
 use columns::Columns;
 use head::{Head, LeftOut};
 use names::Names;
-use samples::BinnedWeights;
 use stacks::Stacks;
 use stalls::Texts;
+use weights::BinnedWeights;
 
 /// The page before and after its data, made and compressed by `build.rs`.
 const BEFORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/before.html.gz"));
@@ -58,8 +60,12 @@ pub struct Page<'a> {
     pub folded: &'a [FoldedStalls],
     pub counters: &'a [CounterTrack],
     pub marks: &'a [Mark],
+    /// The kinds of spans, and how many more there are.
+    pub kinds: (&'a [KindTail], usize),
+    /// Whether the recording has calls, which a page does not show.
+    pub has_calls: bool,
     pub ledger: BinnedLedger,
-    pub samples: Samples<'a>,
+    pub samples: BinnedStacks,
     pub stalls: Stalls,
 }
 
@@ -83,15 +89,16 @@ pub fn page_html(out: &mut dyn Write, page: Page<'_>) -> io::Result<()> {
 impl Page<'_> {
     /// The compressed columns. Where they are too many bytes, the least important stalls are left out.
     fn data(self) -> io::Result<Vec<u8>> {
-        let Page { info, threads, findings, folded, counters, marks, ledger, samples, mut stalls } = self;
+        let Page { info, threads, findings, folded, counters, marks, kinds, .. } = self;
+        let Page { has_calls, ledger, samples, mut stalls, .. } = self;
         let (mut names, mut stacks) = (Names::default(), Stacks::default());
-        let mut weights = samples.finish(&mut stacks, &mut names);
+        let mut weights = BinnedWeights::new(&samples, &mut stacks, &mut names);
         while weights.len() > MOST_WEIGHTS && weights.widen() {}
         stalls.set_evidence(findings.iter().flat_map(|finding| finding.stalls.iter().copied()));
         stalls.truncate(stalls::MOST_STALLS);
         for attempt in 1.. {
             stalls.sort();
-            let given = Given { info, threads, findings, folded, counters, marks };
+            let given = Given { info, threads, findings, folded, counters, marks, kinds, has_calls };
             let bytes = given.encoded(&ledger, &weights, &stalls, (names.clone(), stacks.clone()))?;
             if bytes.len() <= MOST_BYTES || attempt == ATTEMPTS || stalls.len() == 0 {
                 return Ok(bytes);
@@ -113,6 +120,8 @@ struct Given<'a> {
     folded: &'a [FoldedStalls],
     counters: &'a [CounterTrack],
     marks: &'a [Mark],
+    kinds: (&'a [KindTail], usize),
+    has_calls: bool,
 }
 
 impl Given<'_> {
@@ -126,7 +135,7 @@ impl Given<'_> {
         let mut columns = Columns::default();
         let start = self.info.start.0;
         head::write_threads(self.info, self.threads, &mut names, &mut columns);
-        ledger.write(&mut columns);
+        ledger::write(ledger, &mut columns);
         stalls.write(&mut Texts::new(self.threads, &mut names, &mut stacks), start, &mut columns);
         let index: HashMap<ThreadKey, u32> =
             self.threads.iter().zip(0..).map(|(thread, at)| (thread.info.key, at)).collect();
@@ -141,10 +150,12 @@ impl Given<'_> {
             folded: self.folded,
             cut_stacks: stacks.cut,
             cut_names: names.cut,
+            calls: self.has_calls,
             ledger_seconds: ledger.bins.width,
             weight_seconds: weights.width,
         };
-        let head = Head::new(self.info, (self.threads, &index), self.findings, tracks, &left_out, &names);
+        let found = (self.findings, self.kinds);
+        let head = Head::new(self.info, (self.threads, &index), found, tracks, &left_out, &names);
         let bytes = columns.with_head(&head).map_err(io::Error::other)?;
         let mut encoder = GzEncoder::new(Vec::new(), Compression::new(6));
         encoder.write_all(&bytes)?;

@@ -133,6 +133,7 @@ export class Charts {
       font: "11px system-ui",
     };
     const text = (value) => (Number.isFinite(value) ? valueText(value, counter.unit, counter.isRate) : "–");
+    const highest = counter.values.reduce((most, value) => Math.max(most, value ?? -Infinity), -Infinity);
     const options = {
       width,
       height: CHART_HEIGHT,
@@ -154,7 +155,8 @@ export class Charts {
           label: counter.name,
           stroke,
           width: 1.3,
-          value: (plot, value) => text(value),
+          // Without a pointer over the chart: the highest value of the recording.
+          value: (plot, value) => (Number.isFinite(value) ? text(value) : `up to ${text(highest)}`),
           points: { show: false },
           paths: uPlot.paths.stepped({ align: 1 }),
         },

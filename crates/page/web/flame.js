@@ -7,7 +7,9 @@ import { CANVAS_FONT, el, fitText, sizedContext } from "./dom.js";
 
 const BOX = 18;
 const LEAST_PIXELS = 0.6;
-const MOST_DEPTH = 60;
+/** The height is that of boxes at least as wide: narrower ones cannot be read, and are seen by a click. */
+const WIDE_PIXELS = 2;
+const MOST_DEPTH = 250;
 
 export class FlameGraph {
   /** `act` has `reverse()` and `search(text)`. */
@@ -68,8 +70,12 @@ export class FlameGraph {
     const width = Math.max(300, this.element.clientWidth);
     const names = (number) => stacks.functionName(number);
     const focus = this.#focusNode();
-    const boxes = tree.layout(focus, LEAST_PIXELS / width, names).filter((box) => box.depth < MOST_DEPTH);
-    const depth = boxes.reduce((most, box) => Math.max(most, box.depth), 0);
+    const all = tree.layout(focus, LEAST_PIXELS / width, names);
+    const boxes = all.filter((box) => box.depth < MOST_DEPTH);
+    const depth = boxes.reduce(
+      (most, box) => (box.width * width >= WIDE_PIXELS ? Math.max(most, box.depth) : most),
+      0,
+    );
     const height = (depth + 1) * BOX;
     const context = sizedContext(this.canvas, width, height);
     context.font = CANVAS_FONT;
@@ -102,6 +108,7 @@ export class FlameGraph {
     this.note.textContent = wanted
       ? `${timeText(found)} match, ${percentText(found, total)} of ${timeText(total)}`
       : `${timeText(total)} of thread time; a click zooms`;
+    if (boxes.length < all.length) this.note.textContent += `; the outermost ${MOST_DEPTH} functions are shown`;
     this.note.dataset.totalNs = Math.round(total);
     this.note.dataset.foundNs = Math.round(found);
   }

@@ -13,6 +13,7 @@ import { Charts, countersOf } from "./charts.js";
 import { Maps } from "./maps.js";
 import { Table, sortedStalls, textFilter } from "./table.js";
 import { FlameGraph } from "./flame.js";
+import { spansSection } from "./spans.js";
 
 const CLASSES = ["running", "late", "peer", "voluntary"];
 /** Fewer on a low screen: the threads must be seen, too. */
@@ -107,6 +108,10 @@ class App {
       this.charts = new Charts(model, act);
       byId("counters").append(this.charts.element);
       byId("counters").hidden = false;
+    }
+    if (model.head.kinds.length > 0) {
+      this.#spans();
+      byId("spans").hidden = false;
     }
     byId("maps").hidden = model.lateStalls.length === 0;
     this.#head();
@@ -264,6 +269,12 @@ class App {
     this.changed();
   }
 
+  #spans() {
+    byId("spans").replaceChildren(
+      ...spansSection(this.model, { span: (span) => this.#openSpan(span) }),
+    );
+  }
+
   #head() {
     const { recording } = this.model.head;
     const { clock, duration, threads } = this.model;
@@ -280,11 +291,11 @@ class App {
     about.append(el("b", {}, recording.command || "recording"), `  ${parts.filter(Boolean).join(" · ")}`);
     about.title = about.textContent;
     if (!recording.ended_cleanly) {
-      about.prepend(
+      byId("main").prepend(
         el(
-          "span",
+          "p",
           { class: "warning" },
-          "The recorder was killed: the recording ends with the last second that it wrote. ",
+          "The recorder was killed: the recording ends with the last second that it wrote.",
         ),
       );
     }
@@ -349,7 +360,7 @@ class App {
         "div",
         { class: "body" },
         el("div", { class: "title" }, finding.title),
-        el("div", { class: "more", title: finding.advice }, finding.advice),
+        el("div", { class: "more", title: finding.advice }, withCode(finding.advice)),
         el(
           "div",
           { class: "links" },
@@ -394,6 +405,22 @@ class App {
       counters: this.view.counters,
     });
     this.#showStall(stall);
+    byId("timeline").scrollIntoView({ block: "nearest" });
+  }
+
+  /** The time of a span on its thread. */
+  #openSpan(span) {
+    const { duration } = this.model;
+    const [from, to] = [span.start_ns, Math.min(duration, span.start_ns + span.duration_ns)];
+    const beside = (to - from) / 4;
+    Object.assign(this.view, emptyView(), {
+      range: [from, to],
+      zoom: [Math.max(0, from - beside), Math.min(duration, to + beside)],
+      threads: span.thread === null ? null : new Set([span.thread]),
+      all: true,
+      counters: this.view.counters,
+    });
+    this.changed();
     byId("timeline").scrollIntoView({ block: "nearest" });
   }
 
@@ -553,7 +580,9 @@ class App {
             `${mention.name} ${mention.tid}`,
           )
         : mention && `${mention.name} ${mention.tid}`;
-    const ran = stalls.ranInstead(stall).map(([other, ns]) => el("div", {}, link(other), ` ${timeText(ns)}`));
+    const ran = stalls
+      .ranInstead(stall)
+      .map(([other, ns]) => el("div", {}, link(other), " ", el("span", { class: "value" }, timeText(ns))));
     const cpu = stalls.cpu[stall];
     return [
       [
@@ -627,18 +656,16 @@ class App {
   #quality() {
     const { losses, unwinding, overhead, left_out: leftOut, version } = this.model.head;
     const { duration } = this.model;
-    const lost = Object.entries(losses).filter(([, count]) => count > 0);
+    const lost = losses.filter(([, count]) => count > 0);
     const incomplete = Object.entries(unwinding.incomplete).filter(([, count]) => count > 0);
     const list = (items) =>
       el(
         "ul",
         {},
-        items.map((item) => el("li", {}, item)),
+        items.map((item) => el("li", {}, ...[item].flat())),
       );
     const facts = [
-      lost.length === 0
-        ? "Nothing was lost."
-        : `Lost: ${lost.map(([reason, count]) => `${reason} ${countText(count)}`).join(", ")}.`,
+      lost.length === 0 ? "Nothing was lost." : ["Lost: ", lostList(lost)],
       unwinding.stacks > 0 &&
         `User stacks: ${countText(unwinding.complete)} of ${countText(unwinding.stacks)} complete (${percentText(unwinding.complete, unwinding.stacks)})` +
           (incomplete.length > 0
@@ -650,7 +677,8 @@ class App {
       `Stalls are waits of ${timeText(this.model.head.recording.min_stall_ns)} or more. Shorter ones are in the sums.`,
     ];
     byId("quality").append(el("h2", {}, "Losses and cost"), list(facts.filter(Boolean)));
-    if (leftOut.length > 0) byId("quality").append(el("h2", {}, "Not on this page"), list(leftOut));
+    if (leftOut.length > 0)
+      byId("quality").append(el("h2", {}, "Not on this page"), list(leftOut.map(withCode)));
     byId("quality").append(
       el(
         "div",
@@ -664,6 +692,7 @@ class App {
     const dark = this.model.look.theme !== "dark";
     document.documentElement.dataset.theme = dark ? "dark" : "light";
     setColours(this.model);
+    if (this.model.head.kinds.length > 0) this.#spans();
     this.changed();
   }
 
@@ -740,6 +769,17 @@ function withRelated(rows, stalls, stall) {
   if (!others.includes(thread)) others.unshift(thread);
   const at = others.indexOf(thread);
   return [...others.slice(0, at + 1), ...related, ...others.slice(at + 1)];
+}
+
+/** A list of losses: how many, and what that means. */
+function lostList(losses) {
+  const line = ([name, count, meaning]) => [el("dt", {}, countText(count)), el("dd", { title: name }, meaning)];
+  return el("dl", { class: "facts" }, losses.flatMap(line));
+}
+
+/** A text in which words between backticks are code. */
+function withCode(text) {
+  return text.split("`").map((part, at) => (at % 2 === 1 ? el("code", {}, part) : part));
 }
 
 const KEYS = [

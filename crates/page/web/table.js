@@ -1,9 +1,10 @@
 // The table of stalls: only the rows that are seen are elements.
 
-import { countText, timeText } from "./format.js";
+import { countText, countedText, timeText } from "./format.js";
 import { el } from "./dom.js";
 
 const TABLE_ROW = 22;
+const TABLE_HEIGHT = 330;
 /** A taller element than this is cut by browsers: rows are then placed in proportion. */
 const MOST_PIXELS = 8_000_000;
 
@@ -159,8 +160,18 @@ export class Table {
     this.note.dataset.lateNs = Math.round(late);
     this.#drawTitles();
     this.pixels = Math.min(MOST_PIXELS, rows.length * TABLE_ROW);
+    this.box.style.height = `${Math.min(TABLE_HEIGHT, Math.max(3, rows.length + 2) * TABLE_ROW)}px`;
     this.set.style.height = `${this.pixels}px`;
     this.#show();
+  }
+
+  #emptyText() {
+    const { stalls, head } = this.model;
+    if (stalls.count === 0)
+      return `No wait of this recording lasted ${timeText(head.recording.min_stall_ns)}: shorter ones are in the sums.`;
+    const voluntary = stalls.count - this.model.lateStalls.length;
+    const hidden = this.view.all || voluntary === 0 ? "" : `; ${countedText(voluntary, "voluntary wait")} of the recording are not shown`;
+    return `No stall is in this selection${hidden}.`;
   }
 
   #drawTitles() {
@@ -184,6 +195,7 @@ export class Table {
     const elements = [];
     for (let at = first; at < end; at += 1)
       elements.push(this.#row(this.rows[at], this.box.scrollTop + at * TABLE_ROW - top));
+    if (this.rows.length === 0) elements.push(el("div", { class: "empty" }, this.#emptyText()));
     this.set.replaceChildren(...elements);
   }
 

@@ -1,8 +1,24 @@
 //! The generated view of bpf/: skeleton, records and constants. Also reads records from bytes.
 
+use std::io::Read;
+use std::sync::LazyLock;
+
+use flate2::read::GzDecoder;
+
 #[allow(clippy::all, clippy::undocumented_unsafe_blocks, clippy::pedantic, missing_debug_implementations)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/wallprof.skel.rs"));
+}
+
+/// The object of bpf/, unpacked once. libbpf refers to it while the object is open.
+fn object() -> &'static [u8] {
+    static OBJECT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let compressed = include_bytes!(concat!(env!("OUT_DIR"), "/wallprof.o.gz")).as_slice();
+        let mut bytes = Vec::new();
+        GzDecoder::new(compressed).read_to_end(&mut bytes).expect("build.rs compressed it");
+        bytes
+    });
+    &OBJECT
 }
 
 /// The enumerators and limits of bpf/include.
@@ -12,13 +28,14 @@ pub mod constants {
 }
 
 pub(crate) use skeleton::types::{
-    cpu_state, file_key, loss_counts, run_queue, unwind_file, unwind_mapping, unwind_process, wait_word,
-    wanted_process,
+    cpu_state, file_key, loss_counts, mark_slot, mark_slot_key, run_queue, unwind_file, unwind_mapping,
+    unwind_process, wait_word, wanted_process,
 };
 pub use skeleton::types::{
-    cross_call_key, cross_call_value, delay_record, fault_facts, interrupt_key, latency_key, latency_value,
-    ledger, look_record, noise_counts, noise_key, other_thread, ran, sample_key, sample_value, second_record,
-    stack_record, stall_record, thread_record, wait_peer, wait_place,
+    cross_call_key, cross_call_value, delay_record, fault_facts, holder_sample_record, interrupt_key,
+    late_record, latency_key, latency_value, ledger, look_record, marked_record, noise_counts, noise_key,
+    other_thread, ran, sample_key, sample_value, second_record, span_key, span_record, span_states,
+    span_value, stack_record, stall_record, thread_record, wait_peer, wait_place,
 };
 pub(crate) use skeleton::*;
 
@@ -58,13 +75,21 @@ plain!(
     sample_key,
     sample_value,
     second_record,
+    span_key,
+    late_record,
+    mark_slot,
+    mark_slot_key,
+    marked_record,
+    span_record,
+    span_value,
     stack_record,
     stall_record,
     look_record,
     thread_record,
     wait_place,
     wait_word,
-    delay_record
+    delay_record,
+    holder_sample_record
 );
 
 /// The record at the start of `bytes`; `None` when there are too few.

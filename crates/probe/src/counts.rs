@@ -51,6 +51,9 @@ fn loss_from_code(code: u64) -> Loss {
         c::LOSS_NO_SWITCH => Loss::SwitchesUnseen,
         c::LOSS_NOISE_FULL => Loss::GuestsFull,
         c::LOSS_CROSS_CALLS_FULL => Loss::CrossCallsFull,
+        c::LOSS_SPANS_FULL => Loss::SpansFull,
+        c::LOSS_ENDS_FULL => Loss::ThreadEndsRingFull,
+        c::LOSS_OVER_BUDGET => Loss::SpansOverBudgetLeftOut,
         _ => Loss::KernelLossUnknown,
     }
 }

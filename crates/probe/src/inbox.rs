@@ -10,8 +10,8 @@ use libbpf_rs::libbpf_sys::{bpf_map_create_opts, size_t};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType, RingBuffer, RingBufferBuilder};
 
 use crate::bpf::{
-    Plain, WallprofSkel, constants as c, delay_record, record_from_bytes, second_record, stall_record,
-    thread_record,
+    Plain, WallprofSkel, constants as c, delay_record, holder_sample_record, late_record, marked_record,
+    record_from_bytes, second_record, span_record, stall_record, thread_record,
 };
 use crate::cpus;
 use crate::error::ProbeError;
@@ -28,8 +28,28 @@ pub struct Inbox {
     pub stalls: Vec<stall_record>,
     pub delays: Vec<delay_record>,
     pub seconds: Vec<second_record>,
+    pub holder_samples: Vec<holder_sample_record>,
+    pub spans: Vec<span_record>,
+    pub late: Vec<late_record>,
+    pub marked: Vec<marked_record>,
     /// Records of an unknown type, or shorter than their type.
     pub unknown: u64,
+}
+
+impl Inbox {
+    /// Moves all records of another one here. A list that is new has to be named.
+    pub fn append(&mut self, other: &mut Inbox) {
+        let Inbox { ended, stalls, delays, seconds, holder_samples, spans, late, marked, unknown } = other;
+        self.ended.append(ended);
+        self.stalls.append(stalls);
+        self.delays.append(delays);
+        self.seconds.append(seconds);
+        self.holder_samples.append(holder_samples);
+        self.spans.append(spans);
+        self.late.append(late);
+        self.marked.append(marked);
+        self.unknown += std::mem::take(unknown);
+    }
 }
 
 /// The rings of all CPUs.
@@ -91,6 +111,10 @@ fn take_record(inbox: &mut Inbox, bytes: &[u8]) -> i32 {
         Some(c::RECORD_STALL) => push(&mut inbox.stalls, bytes),
         Some(c::RECORD_SECOND) => push(&mut inbox.seconds, bytes),
         Some(c::RECORD_DELAY) => push(&mut inbox.delays, bytes),
+        Some(c::RECORD_HOLDER_SAMPLE) => push(&mut inbox.holder_samples, bytes),
+        Some(c::RECORD_SPAN) => push(&mut inbox.spans, bytes),
+        Some(c::RECORD_LATE) => push(&mut inbox.late, bytes),
+        Some(c::RECORD_MARKED) => push(&mut inbox.marked, bytes),
         _ => false,
     };
     inbox.unknown += u64::from(!is_known);

@@ -16,7 +16,7 @@ use crate::error::ProbeError;
 use crate::features::KernelTypes;
 use crate::iterators;
 use crate::plan::{ProbeOptions, Targets, UserStacks};
-use crate::probes::{code_side, drained, find_targets};
+use crate::probes::{code_side, drained, find_targets, set_sites};
 use crate::sideband::Sideband;
 use crate::{clock, cpus, object};
 
@@ -63,6 +63,7 @@ impl Look {
             sample_hz: SAMPLE_HZ,
             events: Vec::new(),
             min_stall_ns: 0,
+            busy_budget_ns: None,
             user_stacks: UserStacks::Tables,
             guarded: Vec::new(),
         };
@@ -80,10 +81,23 @@ impl Look {
         Ok((Look { skeleton, options, create_states, look, _clock: clock }, code))
     }
 
+    /// Kernel text whose uninterruptible sleepers have a reason, as of [`crate::Probes::set_sites`].
+    pub fn set_sites(&mut self, sites: &[(u64, u64, u8)]) {
+        set_sites(&mut self.skeleton, sites);
+    }
+
     /// Finds the threads that are to be looked at, as of now.
     pub fn find(&mut self) -> Result<(), ProbeError> {
         let create_states = &self.create_states;
         find_targets(&mut self.skeleton, &self.options, || iterators::run(create_states, &mut Vec::new()))
+    }
+
+    /// Finds these threads, too, by the kernel's own numbers.
+    pub fn add_threads(&mut self, tids: &[u32]) -> Result<(), ProbeError> {
+        if let Targets::Given(set) = &mut self.options.targets {
+            set.threads.extend(tids);
+        }
+        self.find()
     }
 
     /// Passes on a record of each thread, and the stacks that the records refer to, in no order.

@@ -76,6 +76,7 @@ pub(crate) fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions,
     }
     let Some(rodata) = open.maps.rodata_data.as_deref_mut() else { return };
     rodata.stacks_at_switch_out = !features.sched_exit_tp;
+    rodata.busy_budget_ns = options.busy_budget_ns.unwrap_or(u64::MAX);
     rodata.follow_children = options.targets.follow_children();
     rodata.every_thread = options.targets == Targets::Everything;
     rodata.limit_cpus = options.cpus.is_some();

@@ -66,6 +66,8 @@ pub struct ProbeOptions {
     pub sample_hz: u32,
     pub events: Vec<PerfEventSpec>,
     pub min_stall_ns: u64,
+    /// Longer busy periods are emitted one by one.
+    pub busy_budget_ns: Option<u64>,
     pub user_stacks: UserStacks,
     /// Guarded CPUs: the noise there is counted.
     pub guarded: Vec<u32>,
@@ -198,6 +200,7 @@ mod tests {
             sample_hz: 99,
             events: Vec::new(),
             min_stall_ns: 100_000,
+            busy_budget_ns: None,
             user_stacks: UserStacks::Tables,
             guarded: Vec::new(),
         }

@@ -12,8 +12,8 @@ use crate::attach::{self, Phase};
 use crate::batch::drain;
 use crate::bpf::{
     WallprofSkel, bytes_of, constants as c, cross_call_key, cross_call_value, interrupt_key, latency_key,
-    latency_value, noise_counts, noise_key, sample_key, sample_value, stack_record, stall_record,
-    thread_record, wait_place,
+    latency_value, mark_slot, mark_slot_key, noise_counts, noise_key, sample_key, sample_value, span_key,
+    span_value, stack_record, stall_record, thread_record, wait_place,
 };
 use crate::code_tables::CodeTables;
 use crate::code_watch::CodeSide;
@@ -46,6 +46,16 @@ pub struct Probes {
 struct Pace {
     carry_ns: u64,
     voluntary_carry_ns: u64,
+}
+
+/// Where a thread marks its spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkSlot {
+    pub pid: u32,
+    /// Inside of its pid namespace.
+    pub ns_tid: u32,
+    /// The address of the number of the current span, and the process image. `None`: nowhere.
+    pub place: Option<(u64, u32)>,
 }
 
 impl Probes {
@@ -102,11 +112,7 @@ impl Probes {
     /// Kernel text whose uninterruptible sleepers have a reason: [`crate::reasons::KERNEL_SITES`] resolved to
     /// `[from, to)`, with the reason's code. Those after the first 64 are left out.
     pub fn set_sites(&mut self, sites: &[(u64, u64, u8)]) {
-        let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() else { return };
-        for (site, (from, to, reason)) in bss.sites.iter_mut().zip(sites) {
-            (site.from, site.to, site.reason) = (*from, *to, u64::from(*reason));
-        }
-        bss.site_count = sites.len().min(c::MAX_SITES as usize) as u32;
+        set_sites(&mut self.skeleton, sites);
     }
 
     /// Kernel text that runs softirqs for the current task, as `[from, to)`: the functions of
@@ -126,6 +132,7 @@ impl Probes {
         let now = clock::mono_now();
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
             bss.last_snapshot = 0;
+            bss.awaited.fill(0);
             bss.armed_at = now.0;
             // Last: the window starts at armed_at.
             fence(Ordering::SeqCst);
@@ -189,6 +196,14 @@ impl Probes {
         }
     }
 
+    /// From now on this many waits below the thresholds may be emitted because their thread holds a lock for
+    /// which another one waits.
+    pub fn allow_holder_waits(&mut self, waits: u32) {
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.holder_waits_left = waits.into();
+        }
+    }
+
     /// From now on waits and faults of at least this length are stalls, unless they are below other
     /// thresholds.
     pub fn set_min_stall(&mut self, min_stall_ns: u64) {
@@ -214,6 +229,25 @@ impl Probes {
     pub fn emit_seconds(&mut self, wanted: bool) {
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
             bss.emit_seconds = wanted.into();
+        }
+    }
+
+    /// Sets where threads mark their spans.
+    pub fn set_mark_slots(&mut self, slots: &[MarkSlot]) {
+        for MarkSlot { pid, ns_tid, place } in slots {
+            let key = mark_slot_key { tgid: *pid, ns_tid: *ns_tid };
+            // Full: the states of this thread's spans stay unknown. Not there: nothing to forget.
+            let _ = match *place {
+                Some((address, exec_id)) => {
+                    let slot = mark_slot { address, exec_id, ..mark_slot::default() };
+                    let slots = &self.skeleton.maps.mark_slots;
+                    slots.update(bytes_of(&key), bytes_of(&slot), MapFlags::ANY)
+                }
+                None => self.skeleton.maps.mark_slots.delete(bytes_of(&key)),
+            };
+        }
+        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+            bss.mark_slots_version = bss.mark_slots_version.wrapping_add(1);
         }
     }
 
@@ -258,6 +292,11 @@ impl Probes {
         take: impl FnMut(&latency_key, &latency_value) -> bool,
     ) -> Result<(), ProbeError> {
         drained("latencies", drain(&self.skeleton.maps.latency.as_fd(), take))
+    }
+
+    /// Sums of busy periods by thread, second and length.
+    pub fn drain_spans(&self, take: impl FnMut(&span_key, &span_value) -> bool) -> Result<(), ProbeError> {
+        drained("busy periods", drain(&self.skeleton.maps.spans.as_fd(), take))
     }
 
     pub fn drain_interrupts(
@@ -342,6 +381,14 @@ pub(crate) fn find_targets(
     let found = create_states();
     set_finding_targets(skeleton, false);
     found
+}
+
+pub(crate) fn set_sites(skeleton: &mut WallprofSkel<'static>, sites: &[(u64, u64, u8)]) {
+    let Some(bss) = skeleton.maps.bss_data.as_deref_mut() else { return };
+    for (site, (from, to, reason)) in bss.sites.iter_mut().zip(sites) {
+        (site.from, site.to, site.reason) = (*from, *to, u64::from(*reason));
+    }
+    bss.site_count = sites.len().min(c::MAX_SITES as usize) as u32;
 }
 
 fn set_finding_targets(skeleton: &mut WallprofSkel<'static>, wanted: bool) {

@@ -47,6 +47,7 @@ fn everything() -> ProbeOptions {
         sample_hz: 99,
         events: Vec::new(),
         min_stall_ns: 100_000,
+        busy_budget_ns: None,
         user_stacks: UserStacks::Tables,
         guarded: vec![0],
     }

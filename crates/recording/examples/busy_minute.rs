@@ -1,9 +1,10 @@
 //! Records an invented minute of a busy machine and prints its cost: time for each kind of row, bytes in the
 //! file, and the time to read everything.
 //!
-//! `cargo run --release -p wallprof-recording --example busy_minute [FILE] [unlimited]`
+//! `cargo run --release -p wallprof-recording --example busy_minute [FILE] [unlimited [STALLS_A_SECOND]]`
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use wallprof_model::event::{
@@ -22,7 +23,8 @@ const THREADS: u32 = 400;
 const FRAMES: u32 = 20_000;
 const STACKS: u64 = 15_000;
 const SAMPLES_A_SECOND: u64 = 2_500;
-const STALLS_A_SECOND: u64 = 5_000;
+static STALLS_A_SECOND: LazyLock<u64> =
+    LazyLock::new(|| std::env::args().nth(3).and_then(|stalls| stalls.parse().ok()).unwrap_or(5_000));
 const NS: u64 = 1_000_000_000;
 
 fn main() -> Result<()> {
@@ -76,7 +78,7 @@ fn write(path: &Path, budget: SizeBudget) -> Result<()> {
             spent[kind] += started.elapsed();
         }
     }
-    let rows = [u64::from(THREADS), u64::from(THREADS) * 3, SAMPLES_A_SECOND, STALLS_A_SECOND];
+    let rows = [u64::from(THREADS), u64::from(THREADS) * 3, SAMPLES_A_SECOND, *STALLS_A_SECOND];
     for ((name, spent), rows) in ["ledger", "latency", "sample", "stall"].into_iter().zip(spent).zip(rows) {
         say(name, SECONDS * rows, spent);
     }
@@ -213,12 +215,12 @@ fn samples(noise: &mut Noise, second: u64) -> Vec<Event> {
 }
 
 fn stalls(noise: &mut Noise, second: u64) -> Vec<Event> {
-    (0..STALLS_A_SECOND).map(|index| Event::Stall(Box::new(stall(noise, second, index)))).collect()
+    (0..*STALLS_A_SECOND).map(|index| Event::Stall(Box::new(stall(noise, second, index)))).collect()
 }
 
 fn stall(noise: &mut Noise, second: u64, index: u64) -> Stall {
     let thread = noise.thread();
-    let start = MonoNs(second * NS + index * (NS / STALLS_A_SECOND));
+    let start = MonoNs(second * NS + index * (NS / *STALLS_A_SECOND));
     let blocked_ns = 100_000 + noise.below(3_000_000);
     let runnable_ns = if index.is_multiple_of(2) { noise.below(200_000) } else { 0 };
     let another = ThreadKey(noise.below(20) as u32);
@@ -246,10 +248,12 @@ fn stall(noise: &mut Noise, second: u64, index: u64) -> Stall {
         runnable_ns,
         syscall: Some("futex".into()),
         cpu: Some((index % 2) as u32),
+        priority: Some(120),
         user: noise.stack(),
         kernel: noise.stack(),
         waker: Some(Waker { thread: Some(mention), user: noise.stack(), kernel: None }),
         lock: None,
+        owner_sample: None,
         ran_instead,
         fault: None,
         asked_ns: None,
@@ -286,9 +290,10 @@ fn say(name: &str, rows: u64, spent: Duration) {
 
 fn sizes(path: &Path) {
     let connection = rusqlite::Connection::open(path).expect("the file that was just written");
-    let mut sizes = connection
-        .prepare("SELECT name, sum(pgsize), sum(ncell), sum(unused) FROM dbstat GROUP BY name ORDER BY 2 DESC LIMIT 9")
-        .expect("SQLite is built with dbstat");
+    let query =
+        "SELECT name, sum(pgsize), sum(ncell), sum(unused) FROM dbstat GROUP BY name ORDER BY 2 DESC LIMIT 9";
+    // A build of SQLite of its own has it; that of the workspace does without, for its size.
+    let Ok(mut sizes) = connection.prepare(query) else { return };
     let rows = sizes.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
     for (name, bytes, rows, unused) in rows.expect("dbstat").flatten() {
         let (name, bytes, rows, unused): (String, i64, i64, i64) = (name, bytes, rows, unused);

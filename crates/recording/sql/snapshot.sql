@@ -11,6 +11,8 @@ UPDATE main.recording SET
     FROM cut);
 DELETE FROM main.label;
 COPY label;
+DELETE FROM main.span_budget;
+COPY span_budget;
 DELETE FROM main.clock;
 COPY clock;
 COPY event;
@@ -46,6 +48,7 @@ INSERT INTO main.span_cell (flush_second, thread, source, kind, bucket, count, m
     FROM flight.span_cell WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
     GROUP BY thread, source, kind, bucket;
 COPY span WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
+COPY late_sample WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
 INSERT INTO main.folded (flush_second, thread, reason_code, voluntary, count, total_ns, max_ns)
     SELECT 0, thread, reason_code, voluntary, sum(count), sum(total_ns), max(max_ns)
     FROM flight.folded WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
@@ -67,6 +70,7 @@ COPY stall
 COPY stall_fault WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_file WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_peer WHERE stall IN (SELECT id FROM main.stall);
+COPY stall_owner WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_word WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_ran WHERE stall IN (SELECT id FROM main.stall);
 COPY mark
@@ -93,13 +97,15 @@ COPY thread WHERE id IN (
     UNION SELECT thread FROM main.stall UNION SELECT thread FROM main.folded UNION SELECT victim
     FROM main.interrupt
     UNION SELECT thread FROM main.kernel_delay UNION SELECT thread FROM main.span_cell
-    UNION SELECT thread FROM main.span
+    UNION SELECT thread FROM main.span UNION SELECT thread FROM main.late_sample
     UNION SELECT thread FROM main.counter_series UNION SELECT thread FROM main.mention
     UNION SELECT thread FROM main.sample_waker);
 CREATE TEMP TABLE used AS WITH RECURSIVE used (id) AS (
     SELECT user_stack FROM main.sample UNION SELECT kernel_stack FROM main.sample
+    UNION SELECT user_stack FROM main.late_sample UNION SELECT kernel_stack FROM main.late_sample
     UNION SELECT user_stack FROM main.sample_waker UNION SELECT kernel_stack FROM main.sample_waker
     UNION SELECT user_stack FROM main.stall UNION SELECT kernel_stack FROM main.stall
+    UNION SELECT owner_stack FROM main.stall_owner
     UNION SELECT waker_user_stack FROM main.stall UNION SELECT waker_kernel_stack FROM main.stall
     UNION SELECT node.parent FROM used JOIN flight.node AS node ON node.id = used.id
 ) SELECT id FROM used;

@@ -26,6 +26,9 @@ CREATE TABLE recording (
 -- What the user said about the recording.
 CREATE TABLE label (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
+-- How long spans of a kind may take, by the user's choice.
+CREATE TABLE span_budget (kind TEXT PRIMARY KEY, ns INTEGER NOT NULL) WITHOUT ROWID;
+
 -- Simultaneous readings of both clocks. A time of day is computed from the last reading at or before it.
 CREATE TABLE clock (mono_ns INTEGER PRIMARY KEY, epoch_ns INTEGER NOT NULL);
 
@@ -113,7 +116,8 @@ CREATE TABLE stall (
     syscall INTEGER, cpu INTEGER,
     user_stack INTEGER, kernel_stack INTEGER,
     waker INTEGER, waker_user_stack INTEGER, waker_kernel_stack INTEGER,
-    lock_address INTEGER, lock_owner INTEGER
+    lock_address INTEGER, lock_owner INTEGER,
+    priority INTEGER                   -- the kernel's: below 100 real-time, 120 ordinary; a lower number goes first
 );
 
 CREATE TABLE stall_fault (
@@ -135,6 +139,9 @@ CREATE TABLE stall_peer (
     stall INTEGER PRIMARY KEY, kind TEXT NOT NULL, awaited TEXT NOT NULL, role TEXT, asked INTEGER,
     local INTEGER, remote INTEGER, inode INTEGER NOT NULL, by_child INTEGER NOT NULL, pid INTEGER, comm INTEGER
 );
+
+-- One sample of the lock's owner between the start of the wait and its wakeup.
+CREATE TABLE stall_owner (stall INTEGER PRIMARY KEY, sampled_ns INTEGER NOT NULL, owner_stack INTEGER NOT NULL);
 
 -- What waits mean, by the complete recording, as findings are. `wait` is the first of the time slices of one wait.
 CREATE TABLE meaning (
@@ -163,6 +170,14 @@ CREATE TABLE span (
     thread INTEGER NOT NULL, source TEXT NOT NULL, kind INTEGER NOT NULL,
     start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL,
     EACH_SPAN_STATE[, ][#_ns INTEGER NOT NULL]
+);
+
+-- What threads did late in busy periods and marked spans: samples of the clock, and waits without a stall.
+-- `sample` has them, too. A NULL `source` is `busy`.
+CREATE TABLE late_sample (
+    flush_second INTEGER NOT NULL, thread INTEGER NOT NULL,
+    at_ns INTEGER NOT NULL, state_code INTEGER NOT NULL, ns INTEGER NOT NULL,
+    user_stack INTEGER NOT NULL, kernel_stack INTEGER NOT NULL, source TEXT
 );
 
 CREATE TABLE folded (
@@ -270,3 +285,13 @@ CREATE TABLE finding_thread (
 CREATE TABLE finding_stall (
     finding INTEGER NOT NULL, stall INTEGER NOT NULL, PRIMARY KEY (finding, stall)
 ) WITHOUT ROWID;
+
+-- Who costs whom, by the complete recording, as findings are. A process is NULL where the culprit is no thread.
+CREATE TABLE blame_edge (
+    waiter_process TEXT NOT NULL, waiter_thread TEXT NOT NULL,
+    culprit_process TEXT, culprit_thread TEXT NOT NULL,
+    state TEXT NOT NULL,
+    last_process TEXT, last_thread TEXT,  -- the last thread of the chain, where it is not the culprit
+    place TEXT,
+    ns INTEGER NOT NULL, count INTEGER NOT NULL
+);

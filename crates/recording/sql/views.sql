@@ -29,6 +29,8 @@ CREATE VIEW meta AS
 
 CREATE VIEW labels AS SELECT key, value FROM label;
 
+CREATE VIEW span_budgets AS SELECT kind, ns FROM span_budget;
+
 CREATE VIEW threads AS
     SELECT thread.id, pid, tid, ns_pid, ns_tid,
         comm.text AS comm, process.text AS process, cgroup.text AS cgroup, container.text AS container, kernel_thread, start_boot_ns,
@@ -156,9 +158,9 @@ CREATE VIEW stalls AS
         waker.thread AS waker_thread, waker.pid AS waker_pid, waker.tid AS waker_tid,
         waker_comm.text AS waker_comm,
         stall.waker_user_stack, stall.waker_kernel_stack,
-        CASE WHEN lock_address IS NOT NULL THEN printf('0x%x', lock_address) END AS lock_address,
+        CASE WHEN lock_address <> 0 THEN printf('0x%x', lock_address) END AS lock_address,
         owner.thread AS lock_owner_thread, owner.tid AS lock_owner_tid, owner_comm.text AS lock_owner_comm,
-        waker_title.text AS waker_title, owner_title.text AS lock_owner_title
+        waker_title.text AS waker_title, owner_title.text AS lock_owner_title, stall.priority
     FROM stall
     LEFT JOIN stall_meaning ON stall_meaning.stall = stall.id
     LEFT JOIN meaning ON meaning.id = stall_meaning.meaning
@@ -352,6 +354,16 @@ CREATE VIEW spans AS
     LEFT JOIN thread ON thread.id = span.thread
     LEFT JOIN text AS comm ON comm.id = thread.comm;
 
+CREATE VIEW late_samples AS
+    SELECT late_sample.thread, thread.pid, thread.tid, comm.text AS comm, EPOCH(at_ns) AS at_epoch_ns,
+        state_name.name AS state, ns,
+        nullif(late_sample.user_stack, 0) AS user_stack, nullif(late_sample.kernel_stack, 0) AS kernel_stack,
+        coalesce(late_sample.source, 'busy') AS source
+    FROM late_sample
+    LEFT JOIN thread ON thread.id = late_sample.thread
+    LEFT JOIN text AS comm ON comm.id = thread.comm
+    LEFT JOIN state_name ON state_name.code = late_sample.state_code;
+
 CREATE VIEW span_latency AS
     SELECT source, kind.text AS kind, thread, thread_pid AS pid, thread_tid AS tid, comm,
         CASE WHEN bucket < 16 THEN bucket ELSE (16 + bucket % 16) << (bucket / 16 - 1) END AS from_ns,
@@ -453,6 +465,11 @@ CREATE VIEW counters AS
 
 CREATE VIEW marks AS
     SELECT id, mark.mono_ns AS at_ns, EPOCH(mark.mono_ns) AS at_epoch_ns, duration_ns, text FROM mark;
+
+CREATE VIEW blame AS
+    SELECT waiter_process, waiter_thread, culprit_process, culprit_thread, state, last_process, last_thread,
+        place, ns, count
+    FROM blame_edge;
 
 CREATE VIEW findings AS
     SELECT id, rule, title, advice, count, total_ns, max_ns,

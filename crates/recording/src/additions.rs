@@ -13,6 +13,7 @@ use crate::header;
 use crate::intern::clipped;
 use crate::pending::SpanSum;
 use crate::spans;
+use crate::write;
 
 /// Limit on metric names. With more, the column that was read as names is most likely another one.
 pub const MAX_METRICS: usize = 1000;
@@ -61,15 +62,12 @@ impl Additions {
     /// Adds a mark, or replaces the mark with the same time and text.
     pub fn mark(&mut self, mark: &Mark) -> Result<()> {
         let insert = |connection: &Connection| {
-            let row = params![integer(mark.at.0), mark.duration_ns.map(integer), clipped(&mark.text)];
             connection
                 .prepare_cached("DELETE FROM mark WHERE mono_ns = ?1 AND text = ?2")?
                 .execute(params![integer(mark.at.0), clipped(&mark.text)])?;
-            connection
-                .prepare_cached("INSERT INTO mark (mono_ns, duration_ns, text) VALUES (?, ?, ?)")?
-                .execute(row)
+            write::write_mark(connection, mark)
         };
-        self.or_failed(insert(&self.connection)).map(drop)
+        self.or_failed(insert(&self.connection))
     }
 
     /// Adds spans of one kind: single ones, and the sums of all. They replace the imported spans of that kind.

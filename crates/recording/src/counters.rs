@@ -76,6 +76,30 @@ impl<'r> Counters<'r> {
         Ok(self.tracks.iter().enumerate().filter(theirs).map(|(_, track)| track).collect())
     }
 
+    /// Calls `found` for every value in a time, by counter and time. No value is left out, and memory is constant.
+    pub fn each_value(
+        &self,
+        during: Range<MonoNs>,
+        mut found: impl FnMut(&Counter, MonoNs, f64),
+    ) -> Result<()> {
+        self.each(during, &mut found).map_err(|error| self.reader.failed(error))
+    }
+
+    fn each(&self, during: Range<MonoNs>, found: &mut dyn FnMut(&Counter, MonoNs, f64)) -> SqlResult<()> {
+        let mut find = self.reader.connection().prepare_cached(&format!(
+            "SELECT {} FROM counter WHERE series = ?1 AND mono_ns >= ?2 AND mono_ns < ?3 ORDER BY mono_ns",
+            point::LIST
+        ))?;
+        for ((id, _), track) in self.series.iter().zip(&self.tracks) {
+            let parameters = [*id, signed(during.start.0), signed(during.end.0)];
+            for point in find.query_map(parameters, point_from_row)? {
+                let (at, value) = point?;
+                found(&track.counter, at, value);
+            }
+        }
+        Ok(())
+    }
+
     /// The counters of the machine that `is_selected` by name, over the whole recording.
     pub fn whole(&self, is_selected: impl Fn(&str) -> bool) -> Result<Vec<CounterTrack>> {
         self.whole_of(|pid| pid == 0, is_selected)
@@ -129,7 +153,6 @@ impl<'r> Counters<'r> {
     }
 
     fn load(&mut self, range: Range<u64>) -> SqlResult<()> {
-        let bound = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
         let mut find = self.reader.connection().prepare_cached(&format!(
             "SELECT {} FROM counter WHERE series = ?1 AND mono_ns <= ?3 AND mono_ns >= coalesce(
                  (SELECT max(mono_ns) FROM counter WHERE series = ?1 AND mono_ns <= ?2), ?2)
@@ -137,13 +160,17 @@ impl<'r> Counters<'r> {
             point::LIST
         ))?;
         for ((id, _), track) in self.series.iter().zip(&mut self.tracks) {
-            let parameters = [*id, bound(range.start), bound(range.end), MAX_POINTS];
+            let parameters = [*id, signed(range.start), signed(range.end), MAX_POINTS];
             let rows = find.query_map(parameters, point_from_row)?;
             track.points = rows.collect::<SqlResult<_>>()?;
         }
         self.loaded = range;
         Ok(())
     }
+}
+
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
 fn point_from_row(row: &Row<'_>) -> SqlResult<(MonoNs, f64)> {

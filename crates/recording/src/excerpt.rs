@@ -168,7 +168,7 @@ mod tests {
 
     /// Tables of which a snapshot takes no rows: their rows are the same in every recording, or only complete
     /// recordings have any.
-    const NOT_TAKEN: [&str; 13] = [
+    const NOT_TAKEN: [&str; 14] = [
         "state_name",
         "reason_name",
         "metric_name",
@@ -182,6 +182,7 @@ mod tests {
         "finding_stall",
         "meaning",
         "stall_meaning",
+        "blame_edge",
     ];
 
     #[test]

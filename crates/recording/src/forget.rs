@@ -29,6 +29,7 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
             "throttled",
             "span_cell",
             "span",
+            "late_sample",
             "folded",
             "loss",
             "overhead",
@@ -40,7 +41,15 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
     for range in &outdated.stalls {
         let ends = [range.start, range.end].map(|id| i64::try_from(id).unwrap_or(i64::MAX));
         stalls += from.prepare_cached("DELETE FROM stall WHERE id >= ? AND id < ?")?.execute(ends)?;
-        for table in ["stall_fault", "stall_file", "stall_word", "stall_peer", "stall_ran", "stall_meaning"] {
+        for table in [
+            "stall_fault",
+            "stall_file",
+            "stall_word",
+            "stall_peer",
+            "stall_owner",
+            "stall_ran",
+            "stall_meaning",
+        ] {
             from.prepare_cached(&format!("DELETE FROM {table} WHERE stall >= ? AND stall < ?"))?
                 .execute(ends)?;
         }
@@ -54,6 +63,7 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
         )?
         .execute([start])?;
     }
+    from.prepare_cached("DELETE FROM mark WHERE mono_ns < ?")?.execute([start])?;
     // The first times of day of the window are computed from the last reading before it.
     from.prepare_cached(
         "DELETE FROM clock WHERE mono_ns < (SELECT max(mono_ns) FROM clock WHERE mono_ns <= ?)",

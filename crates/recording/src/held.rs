@@ -62,6 +62,7 @@ impl References {
             row.stall.kernel,
             waker.and_then(|waker| waker.user),
             waker.and_then(|waker| waker.kernel),
+            row.stall.owner_sample.map(|sample| sample.user),
         ];
         let file = row.fault.as_ref().and_then(|(_, file)| *file);
         let peer = row.peer.as_ref().map_or([None; 3], |(_, texts)| *texts);

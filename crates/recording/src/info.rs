@@ -1,9 +1,10 @@
 //! The recording as a whole: its source and times, its losses, its cost.
 
-use rusqlite::{Result as SqlResult, Row};
+use rusqlite::{Connection, Result as SqlResult, Row};
 use wallprof_model::profile::{Overhead, RecordingInfo, Unwinding};
 use wallprof_model::{
-    ClockAnchor, ClockMap, EpochNs, Labels, MAX_LABEL_KEY, MAX_LABEL_VALUE, MAX_LABELS, MonoNs, StackEnd,
+    ClockAnchor, ClockMap, EpochNs, Labels, MAX_BUDGET_KIND, MAX_LABEL_KEY, MAX_LABEL_VALUE, MAX_LABELS,
+    MAX_SPAN_BUDGETS, MonoNs, SpanBudgets, StackEnd,
 };
 
 use crate::reader::Reader;
@@ -22,14 +23,10 @@ pub(crate) fn read(reader: &Reader) -> SqlResult<RecordingInfo> {
         [],
         info_from_row,
     )?;
-    info.clock = ClockMap::new(reader.collect("SELECT mono_ns, epoch_ns FROM clock", |row| {
-        Ok(ClockAnchor {
-            mono: MonoNs(unsigned(row, "mono_ns")?),
-            epoch: EpochNs(unsigned(row, "epoch_ns")?),
-        })
-    })?);
+    info.clock = clock_of(reader.connection())?;
     info.events = event_names(reader)?;
     info.labels = labels(reader)?;
+    info.budgets = budgets(reader)?;
     info.losses = reader
         .collect("SELECT reason, sum(count) AS count FROM loss GROUP BY reason", |row| {
             Ok((row.get("reason")?, unsigned(row, "count")?))
@@ -56,6 +53,17 @@ pub(crate) fn read(reader: &Reader) -> SqlResult<RecordingInfo> {
     Ok(info)
 }
 
+pub(crate) fn clock_of(connection: &Connection) -> SqlResult<ClockMap> {
+    let mut readings = connection.prepare("SELECT mono_ns, epoch_ns FROM clock")?;
+    let anchor = |row: &Row<'_>| {
+        Ok(ClockAnchor {
+            mono: MonoNs(unsigned(row, "mono_ns")?),
+            epoch: EpochNs(unsigned(row, "epoch_ns")?),
+        })
+    };
+    Ok(ClockMap::new(readings.query_map([], anchor)?.collect::<SqlResult<_>>()?))
+}
+
 fn event_names(reader: &Reader) -> SqlResult<Vec<String>> {
     let rows: Vec<(u16, String)> = reader
         .collect("SELECT id, name FROM event ORDER BY id", |row| Ok((row.get("id")?, row.get("name")?)))?;
@@ -74,6 +82,14 @@ fn labels(reader: &Reader) -> SqlResult<Labels> {
              FROM label ORDER BY key LIMIT {MAX_LABELS}"
     );
     Ok(reader.collect(&sql, |row| Ok((row.get("key")?, row.get("value")?)))?.into_iter().collect())
+}
+
+fn budgets(reader: &Reader) -> SqlResult<SpanBudgets> {
+    let sql = format!(
+        "SELECT substr(kind, 1, {MAX_BUDGET_KIND}) AS kind, ns FROM span_budget ORDER BY kind
+             LIMIT {MAX_SPAN_BUDGETS}"
+    );
+    Ok(reader.collect(&sql, |row| Ok((row.get("kind")?, unsigned(row, "ns")?)))?.into_iter().collect())
 }
 
 /// Counted by how often each user stack was taken: by samples, and by stalls.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
-use wallprof_model::MAX_LABELS;
+use wallprof_model::{MAX_LABELS, MAX_SPAN_BUDGETS};
 
 use crate::error::{Action, Error, Result};
 use crate::header::{self, Kind, beside};
@@ -164,6 +164,10 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
     )?;
     for (key, value) in start.labels.iter().take(MAX_LABELS) {
         to.execute("INSERT INTO label (key, value) VALUES (?, ?)", [key, crate::intern::clipped(value)])?;
+    }
+    for (kind, ns) in start.budgets.iter().take(MAX_SPAN_BUDGETS) {
+        let row = params![crate::intern::clipped(kind), number(*ns)];
+        to.execute("INSERT INTO span_budget (kind, ns) VALUES (?, ?)", row)?;
     }
     if let Some(clock) = start.clock {
         let row = [number(clock.mono.0), number(clock.epoch.0)];

@@ -31,8 +31,19 @@ const ADDED: [&str; 11] = [
 ];
 
 /// Tables that files of the current schema may not have yet.
-const ADDED_LAST: [&str; 7] =
-    ["meaning", "stall_meaning", "stall_word", "stall_peer", "label", "span_cell", "span"];
+const ADDED_LAST: [&str; 11] = [
+    "meaning",
+    "stall_meaning",
+    "stall_word",
+    "stall_peer",
+    "stall_owner",
+    "label",
+    "span_budget",
+    "span_cell",
+    "span",
+    "late_sample",
+    "blame_edge",
+];
 
 /// The name that a table of the current schema has in a file of schema `found`.
 pub(crate) fn table_in(found: u32, table: &str) -> &str {

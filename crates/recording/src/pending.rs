@@ -8,7 +8,8 @@ use std::sync::Arc;
 use wallprof_model::event::{Fault, InterruptKind, KernelDelay, LedgerDelta, Peer, Stall, Throttled};
 use wallprof_model::histogram::Cell;
 use wallprof_model::{
-    CallFrame, CallNumbers, ClockAnchor, Counter, Frame, IntrusionKind, MonoNs, Span, SpanSource, SpanStates,
+    CallFrame, CallNumbers, ClockAnchor, Counter, Frame, IntrusionKind, LateSample, Mark, MonoNs, Span,
+    SpanSource, SpanStates,
 };
 
 use crate::budget::Candidate;
@@ -45,11 +46,14 @@ pub(crate) struct Pending {
     pub span_cells: BTreeMap<SpanKey, SpanSum>,
     /// With the text row of the kind. The thread of each is the file's row.
     pub spans: Vec<(Span, u32)>,
+    /// The thread of each is the file's row.
+    pub late: Vec<LateRow>,
     pub call_paths: Vec<CallPathRow>,
     pub call_resolution_ns: Option<u64>,
     /// The thread of each is the file's row.
     pub counters: Vec<(u32, Counter)>,
     pub counter_values: Vec<(u32, MonoNs, f64)>,
+    pub marks: Vec<Mark>,
     pub losses: BTreeMap<String, u64>,
     pub overhead: Overhead,
 }
@@ -62,6 +66,14 @@ pub(crate) struct SpanSum {
     pub count: u64,
     pub max_ns: u64,
     pub states: SpanStates,
+}
+
+/// Rows of other tables; 0 is none.
+#[derive(Clone, Copy)]
+pub(crate) struct LateRow {
+    pub sample: LateSample,
+    pub user: u32,
+    pub kernel: u32,
 }
 
 /// Changes of a thread since the last commit.
@@ -231,9 +243,11 @@ impl Pending {
             self.throttled.len(),
             self.span_cells.len(),
             self.spans.len(),
+            self.late.len(),
             self.call_paths.len(),
             self.counters.len(),
             self.counter_values.len(),
+            self.marks.len(),
             self.clock.len(),
         ]
         .into_iter()

@@ -13,7 +13,8 @@ use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{Meanings, StackEnd, ThreadKey, ThreadRef};
 
 use crate::error::{Action, Error, Result};
-use crate::row::decoded;
+use crate::part::{self, Part};
+use crate::row::{decoded, unsigned};
 use crate::snapshot;
 use crate::stacks::Stacks;
 
@@ -26,24 +27,67 @@ pub(crate) struct Reader {
     tids: OnceCell<HashMap<ThreadKey, (u32, u32)>>,
     mention_keys: OnceCell<HashMap<u32, ThreadKey>>,
     meanings: Option<Meanings>,
+    progress: Option<Progress>,
     /// The stalls of each thread that are not voluntary, once they were counted.
     late_stalls: RefCell<Option<Rc<LateStalls>>>,
 }
+
+/// Is called now and then with the kind of rows that are read, how many were, and of how many.
+pub type Progress = fn(&str, u64, u64);
+
+/// Rows between two calls.
+const ROWS: u64 = 1024;
 
 pub(crate) type LateStalls = HashMap<ThreadKey, u64>;
 
 impl Reader {
     pub fn open(path: &Path) -> Result<Self> {
-        Ok(Reader {
+        Ok(Self::of(path, snapshot::open(path)?))
+    }
+
+    pub fn open_part(path: &Path, part: &Part) -> Result<Self> {
+        let connection = snapshot::open(path)?;
+        part::show(&connection, part).map_err(|error| Error::from_sqlite(path, Action::Read, error))?;
+        Ok(Self::of(path, connection))
+    }
+
+    fn of(path: &Path, connection: Connection) -> Self {
+        Reader {
             path: path.to_owned(),
-            connection: snapshot::open(path)?,
+            connection,
             stacks: Stacks::default(),
             mentions: RefCell::default(),
             tids: OnceCell::new(),
             mention_keys: OnceCell::new(),
             meanings: None,
+            progress: None,
             late_stalls: RefCell::default(),
-        })
+        }
+    }
+
+    pub fn set_progress(&mut self, progress: Progress) {
+        self.progress = Some(progress);
+    }
+
+    /// A row was read, the one with this number.
+    pub fn read_row(&self, what: &str, row: u64, of: u64) {
+        if let Some(progress) = self.progress.filter(|_| row.is_multiple_of(ROWS)) {
+            progress(what, row, of);
+        }
+    }
+
+    /// A second with all its rows is read, the one with this number.
+    pub fn read_second(&self, table: &str, second: u64, of: u64) {
+        let what = if table == "bucket" { "sums" } else { "samples" };
+        if let Some(progress) = self.progress {
+            progress(what, second, of);
+        }
+    }
+
+    /// The number of stalls, unless the oldest ones in between are gone: then it is less. No row is read.
+    pub fn most_stalls(&self) -> SqlResult<u64> {
+        let sql = "SELECT ifnull((SELECT max(id) FROM stall) - (SELECT min(id) FROM stall) + 1, 0)";
+        self.connection.query_row(sql, [], |row| unsigned(row, 0))
     }
 
     /// Sets the meanings of the waits. Rows that are read after that have them.

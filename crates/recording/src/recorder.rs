@@ -142,6 +142,8 @@ impl Recorder {
             }
             Event::Spans(delta) => self.spans(&delta),
             Event::Span(span) => self.span(*span),
+            Event::Late(sample) => self.late(sample),
+            Event::Mark(mark) => self.pending.marks.push(mark),
             Event::CallResolution(ns) => {
                 let known = &mut self.pending.call_resolution_ns;
                 *known = Some(known.map_or(ns, |known| known.max(ns)));

@@ -12,13 +12,16 @@ use wallprof_model::profile::{
     ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
 use wallprof_model::{
-    EpochSecond, Mark, Meaning, Meanings, Span, SpanDelta, StackId, ThreadCalls, ThreadKey, WaitRow, WordRow,
+    EpochSecond, LateSample, Mark, Meaning, Meanings, Span, SpanDelta, StackId, ThreadCalls, ThreadKey,
+    WaitRow, WordRow,
 };
 
 use crate::counters::{self, Counters};
 use crate::error::Result;
-use crate::reader::Reader;
+use crate::part::Part;
+use crate::reader::{Progress, Reader};
 use crate::seconds::Seconds;
+use crate::spans::SpanCell;
 use crate::stalls::{StallFilter, Stalls};
 use crate::{calls, folded, info, interrupts, intrusions, kernel_activity, spans, stalls, threads, waits};
 
@@ -31,6 +34,16 @@ impl Recording {
     /// A process must not open a recording that it writes itself.
     pub fn open(path: &Path) -> Result<Recording> {
         Ok(Recording { reader: Reader::open(path)? })
+    }
+
+    /// Opens a part of a recording that is being written, as if it were a recording of its own.
+    pub fn open_part(path: &Path, part: &Part) -> Result<Recording> {
+        Ok(Recording { reader: Reader::open_part(path, part)? })
+    }
+
+    /// Readers of many rows call `progress` on their way.
+    pub fn set_progress(&mut self, progress: Progress) {
+        self.reader.set_progress(progress);
     }
 
     /// Gives the waits their meanings. What is read after that has them.
@@ -149,9 +162,19 @@ impl Recording {
         self.checked(spans::sums(&self.reader))
     }
 
+    /// Calls `found` for the spans of each second, thread, kind and length, in any order.
+    pub fn each_span_cell(&self, found: impl FnMut(SpanCell)) -> Result<()> {
+        self.checked(spans::each_cell(&self.reader, found))
+    }
+
     /// Single spans, longest first.
     pub fn spans(&self) -> Result<Vec<(u64, Span)>> {
         self.checked(spans::longest(&self.reader))
+    }
+
+    /// What threads did late in busy periods, by thread and time. Their stacks are for [`Recording::resolve`].
+    pub fn late_samples(&self) -> Result<Vec<LateSample>> {
+        self.checked(spans::late(&self.reader))
     }
 
     /// The threads whose calls are known, in the order in which they were first seen.

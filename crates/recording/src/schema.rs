@@ -4,6 +4,10 @@
 //! column may be NULL. Any other change of a table takes the next number. A reader refuses larger numbers
 //! than its own, and reads files of a former shape by `older`.
 
+use std::io::Read;
+use std::sync::LazyLock;
+
+use flate2::read::GzDecoder;
 use rusqlite::{Connection, params};
 use wallprof_model::state::{Metric, StallReason, State};
 use wallprof_model::{FrameKind, Outside, StackEnd};
@@ -16,8 +20,17 @@ pub const APPLICATION_ID: u32 = 0x5750_5246;
 /// The schema that this version writes, and the newest that it reads.
 pub const SCHEMA: u32 = 2;
 
-const TABLES: &str = include_str!("../sql/tables.sql");
-const VIEWS: &str = include_str!("../sql/views.sql");
+static TABLES: LazyLock<String> =
+    LazyLock::new(|| text(include_bytes!(concat!(env!("OUT_DIR"), "/tables.sql.gz"))));
+static VIEWS: LazyLock<String> =
+    LazyLock::new(|| text(include_bytes!(concat!(env!("OUT_DIR"), "/views.sql.gz"))));
+
+/// What build.rs compressed.
+fn text(compressed: &[u8]) -> String {
+    let mut text = String::new();
+    GzDecoder::new(compressed).read_to_string(&mut text).expect("build.rs compressed it");
+    text
+}
 
 /// Nodes below this number are roots. Table `root` has their meaning.
 pub(crate) const FIRST_NODE: u32 = 64;
@@ -44,14 +57,14 @@ pub(crate) fn end_from_root(node: u32) -> Option<StackEnd> {
 
 /// Writes tables, views and name tables into an empty database.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute_batch(&lists::expand(TABLES))?;
+    connection.execute_batch(&lists::expand(&TABLES))?;
     finish(connection)
 }
 
 /// A database in memory with the empty tables of the current shape.
 pub(crate) fn tables_alone() -> rusqlite::Result<Connection> {
     let connection = Connection::open_in_memory()?;
-    connection.execute_batch(&lists::expand(TABLES))?;
+    connection.execute_batch(&lists::expand(&TABLES))?;
     Ok(connection)
 }
 
@@ -65,11 +78,11 @@ pub(crate) fn finish(connection: &Connection) -> rusqlite::Result<()> {
 
 /// The names of the tables that a reader relies on.
 pub(crate) fn table_names() -> impl Iterator<Item = &'static str> {
-    names_after("CREATE TABLE ", TABLES)
+    names_after("CREATE TABLE ", &TABLES)
 }
 
 pub(crate) fn view_names() -> impl Iterator<Item = &'static str> {
-    names_after("CREATE VIEW ", VIEWS)
+    names_after("CREATE VIEW ", &VIEWS)
 }
 
 fn names_after(statement: &'static str, sql: &'static str) -> impl Iterator<Item = &'static str> {
@@ -119,7 +132,7 @@ fn fill_names(connection: &Connection) -> rusqlite::Result<()> {
 /// the first one for earlier times, NULL without any.
 fn views() -> String {
     let mut sql = String::new();
-    let mut rest = VIEWS;
+    let mut rest = VIEWS.as_str();
     while let Some((before, call)) = rest.split_once(" EPOCH(") {
         let (time, after) = split_at_closing(call);
         sql.push_str(before);

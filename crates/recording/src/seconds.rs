@@ -33,6 +33,9 @@ columns! {
 /// Rows of some seconds. One second is loaded at a time.
 pub struct Seconds<'r, T> {
     reader: &'r Reader,
+    table: &'static str,
+    /// The number of all seconds.
+    most: usize,
     seconds: std::vec::IntoIter<u32>,
     rows: std::vec::IntoIter<T>,
     load: fn(&Connection, EpochSecond) -> SqlResult<Vec<T>>,
@@ -53,7 +56,7 @@ impl<'r> Seconds<'r, SampleRow> {
 impl<'r, T> Seconds<'r, T> {
     fn new(
         reader: &'r Reader,
-        table: &str,
+        table: &'static str,
         range: impl RangeBounds<EpochSecond>,
         load: fn(&Connection, EpochSecond) -> SqlResult<Vec<T>>,
     ) -> SqlResult<Self> {
@@ -69,7 +72,8 @@ impl<'r, T> Seconds<'r, T> {
         );
         let seconds: SqlResult<Vec<u32>> =
             reader.connection().prepare(&sql)?.query_map([first, last], |row| row.get(0))?.collect();
-        Ok(Seconds { reader, seconds: seconds?.into_iter(), rows: Vec::new().into_iter(), load })
+        let seconds = seconds?.into_iter();
+        Ok(Seconds { reader, table, most: seconds.len(), seconds, rows: Vec::new().into_iter(), load })
     }
 }
 
@@ -82,6 +86,8 @@ impl<T> Iterator for Seconds<'_, T> {
                 return Some(Ok(row));
             }
             let second = EpochSecond(self.seconds.next()?);
+            let done = self.most - self.seconds.len();
+            self.reader.read_second(self.table, done as u64, self.most as u64);
             match (self.load)(self.reader.connection(), second) {
                 Ok(rows) => self.rows = rows.into_iter(),
                 Err(error) => return Some(Err(self.reader.failed(error))),

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Result as SqlResult, Row, params_from_iter};
-use wallprof_model::{MonoNs, Span, SpanDelta, SpanSource, SpanStates, ThreadKey};
+use wallprof_model::histogram::Cell;
+use wallprof_model::{
+    LateSample, MonoNs, Span, SpanDelta, SpanSource, SpanStates, StackId, State, ThreadKey,
+};
 
 use crate::lists::{expand, span_columns};
-use crate::pending::{Pending, SpanKey, SpanSum};
+use crate::pending::{LateRow, Pending, SpanKey, SpanSum};
 use crate::reader::Reader;
-use crate::row::{named, unsigned};
+use crate::row::{coded, named, nonzero, unsigned};
 
 /// Single spans that a reader keeps, at 250 bytes each; and rows of sums. A recorder writes far fewer.
 const MOST_SPANS: usize = 100_000;
@@ -19,7 +22,19 @@ pub(crate) fn write(to: &Connection, pending: &Pending, flush_second: u32) -> Sq
     if !pending.span_cells.is_empty() {
         write_sums(to, pending.span_cells.iter().map(|(key, sum)| (*key, *sum)), flush_second)?;
     }
-    pending.spans.iter().try_for_each(|(span, kind)| write_span(to, span, *kind, flush_second))
+    pending.spans.iter().try_for_each(|(span, kind)| write_span(to, span, *kind, flush_second))?;
+    pending.late.iter().try_for_each(|row| write_late(to, row, flush_second))
+}
+
+fn write_late(to: &Connection, row: &LateRow, flush_second: u32) -> SqlResult<()> {
+    let LateSample { thread, source, at, state, ns, .. } = row.sample;
+    let sql =
+        "INSERT INTO late_sample (flush_second, thread, at_ns, state_code, ns, user_stack, kernel_stack, source)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+    let numbers = [u64::from(flush_second), u64::from(thread.0), at.0, u64::from(state.code()), ns];
+    let stacks = [u64::from(row.user), u64::from(row.kernel)];
+    let values = numbers.into_iter().chain(stacks).map(number).chain([text(source)]);
+    to.prepare_cached(sql)?.execute(params_from_iter(values)).map(drop)
 }
 
 pub(crate) fn write_sums(
@@ -76,6 +91,41 @@ pub(crate) fn sums(reader: &Reader) -> SqlResult<Vec<SpanDelta>> {
     })
 }
 
+/// Spans of one thread, kind and length that were recorded in one second; 0: imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpanCell {
+    pub second: u64,
+    pub thread: ThreadKey,
+    pub source: SpanSource,
+    pub kind: Arc<str>,
+    /// A [`wallprof_model::histogram`] bucket.
+    pub bucket: u16,
+    pub cell: Cell,
+}
+
+/// In any order.
+pub(crate) fn each_cell(reader: &Reader, mut found: impl FnMut(SpanCell)) -> SqlResult<()> {
+    let sql = "SELECT flush_second, source, kind, thread, bucket, count, max_ns, EACH_SPAN_STATE[ + ][#_ns] AS total_ns
+         FROM span_cell";
+    let mut statement = reader.connection().prepare(&expand(sql))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        found(SpanCell {
+            second: unsigned(row, "flush_second")?,
+            thread: ThreadKey(row.get("thread")?),
+            source: named(row, "source", SpanSource::from_name)?,
+            kind: kind(reader, row)?,
+            bucket: row.get("bucket")?,
+            cell: Cell {
+                count: unsigned(row, "count")?,
+                total_ns: unsigned(row, "total_ns")?,
+                max_ns: unsigned(row, "max_ns")?,
+            },
+        });
+    }
+    Ok(())
+}
+
 /// Single spans with their ids, longest first.
 pub(crate) fn longest(reader: &Reader) -> SqlResult<Vec<(u64, Span)>> {
     let sql = format!(
@@ -93,6 +143,28 @@ pub(crate) fn longest(reader: &Reader) -> SqlResult<Vec<(u64, Span)>> {
             states: states(row)?,
         };
         Ok((unsigned(row, "id")?, span))
+    })
+}
+
+/// What threads did late in busy periods and marked spans. Stacks are as in samples.
+pub(crate) fn late(reader: &Reader) -> SqlResult<Vec<LateSample>> {
+    let sql = format!(
+        "SELECT thread, at_ns, state_code, ns, user_stack, kernel_stack, coalesce(source, 'busy') AS source
+         FROM late_sample
+         ORDER BY thread, at_ns LIMIT {MOST_SUMS}"
+    );
+    let stack =
+        |row: &Row<'_>, column| nonzero(row, column).map(|node| node.map(|node| StackId(u64::from(node))));
+    reader.collect(&sql, |row| {
+        Ok(LateSample {
+            thread: ThreadKey(row.get("thread")?),
+            source: named(row, "source", SpanSource::from_name)?,
+            at: MonoNs(unsigned(row, "at_ns")?),
+            state: coded(row, "state_code", State::from_code)?,
+            ns: unsigned(row, "ns")?,
+            user: stack(row, "user_stack")?,
+            kernel: stack(row, "kernel_stack")?,
+        })
     })
 }
 

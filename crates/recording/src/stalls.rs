@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rusqlite::{CachedStatement, OptionalExtension, Result as SqlResult, Row};
 use wallprof_model::event::{Access, Awaited, Fault, Mapping, Peer, PeerKind, PeerProcess, Role, WaitedFile};
-use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
+use wallprof_model::profile::{BoundAtFirstCall, LockRecord, ResolvedStack, StallRecord, WakerRecord};
 use wallprof_model::{
     Lateness, Meaning, MonoNs, StackId, StallKind, StallReason, ThreadKey, ThreadRef, WaitWord, WordSource,
 };
@@ -41,6 +41,7 @@ columns! {
         COMM = "stall.comm",
         SYSCALL = "syscall",
         CPU = "cpu",
+        PRIORITY = "priority",
         WAKER = "waker",
         WAKER_USER_STACK = "waker_user_stack",
         WAKER_KERNEL_STACK = "waker_kernel_stack",
@@ -63,6 +64,8 @@ columns! {
         WORD_SYMBOL = "stall_word.symbol",
         WORD_MODULE = "stall_word.module",
         WORD_VALUE = "stall_word.value",
+        OWNER_AT_NS = "stall_owner.sampled_ns",
+        OWNER_STACK = "stall_owner.owner_stack",
     }
 }
 
@@ -82,6 +85,8 @@ pub struct StallFilter {
     pub during: Option<Range<MonoNs>>,
     /// Accepts voluntary stalls, too.
     pub include_voluntary: bool,
+    /// Only waits for a lock: one with an address, one of the kernel whose owner is known, and what means one.
+    pub for_locks: bool,
 }
 
 /// The part of a stall that a filter needs.
@@ -142,6 +147,7 @@ impl StallFilter {
             && self.threads.as_ref().is_none_or(|threads| threads.contains(&head.thread))
             && self.during.as_ref().is_none_or(|range| head.start < range.end && end > range.start)
             && (self.include_voluntary || !head.is_voluntary())
+            && (!self.for_locks || head.lateness.is_lock)
     }
 }
 
@@ -151,6 +157,7 @@ pub struct Stalls<'r> {
     record: CachedStatement<'r>,
     details: Details<'r>,
     ids: std::vec::IntoIter<(MonoNs, i64)>,
+    most: u64,
 }
 
 /// Reads whole stalls: a row, and what other tables have of it.
@@ -186,6 +193,7 @@ impl<'r> Stalls<'r> {
             reader,
             record: reader.connection().prepare_cached(&format!("{} WHERE stall.id = ?", select_whole()))?,
             details: Details::new(reader)?,
+            most: ids.len() as u64,
             ids: ids.into_iter(),
         })
     }
@@ -252,6 +260,7 @@ impl Iterator for Stalls<'_> {
     type Item = Result<StallRecord>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        self.reader.read_row("stalls", self.most - self.ids.len() as u64, self.most);
         let (_, id) = self.ids.next()?;
         Some(self.read(id).map_err(|error| self.reader.failed(error)))
     }
@@ -269,7 +278,10 @@ pub(crate) fn each(reader: &Reader, mut found: impl FnMut(StallRecord)) -> SqlRe
     let mut statement = reader.connection().prepare(&format!("{} ORDER BY stall.id", select_whole()))?;
     let mut rows = statement.query([])?;
     let mut late = LateStalls::new();
-    while let Some(row) = rows.next()? {
+    let most = reader.most_stalls()?;
+    for at in 0.. {
+        let Some(row) = rows.next()? else { break };
+        reader.read_row("stalls", at, most);
         let stall = details.read(row)?;
         if !stall.voluntary {
             *late.entry(stall.thread).or_default() += 1;
@@ -297,7 +309,8 @@ fn select_whole() -> String {
         "SELECT {}, {} FROM stall LEFT JOIN binding ON binding.stack = user_stack
              LEFT JOIN stall_file ON stall_file.stall = stall.id
              LEFT JOIN stall_peer ON stall_peer.stall = stall.id
-             LEFT JOIN stall_word ON stall_word.stall = stall.id",
+             LEFT JOIN stall_word ON stall_word.stall = stall.id
+             LEFT JOIN stall_owner ON stall_owner.stall = stall.id",
         head::LIST,
         rest::LIST
     )
@@ -358,10 +371,12 @@ fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallR
         runnable_ns: unsigned(row, rest::RUNNABLE_NS)?,
         syscall: reader.shared_text(row.get(rest::SYSCALL)?)?,
         cpu: row.get(rest::CPU)?,
+        priority: row.get(rest::PRIORITY)?,
         user: reader.optional_stack(head.user)?,
         kernel: reader.optional_stack(head.kernel)?,
         waker: waker_from_row(reader, head.flags, row)?,
         lock: lock_from_row(reader, row)?,
+        owner_sample: owner_sample_from_row(reader, row)?,
         ran_instead: Vec::new(),
         fault: None,
         asked_ns: head.lateness.asked_ns,
@@ -438,6 +453,12 @@ fn lock_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<LockRecord>
     Ok(Some(LockRecord { address, owner }))
 }
 
+fn owner_sample_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<(MonoNs, ResolvedStack)>> {
+    let Some(at) = optional_unsigned(row, rest::OWNER_AT_NS)? else { return Ok(None) };
+    let stack = reader.optional_stack(row.get(rest::OWNER_STACK)?)?;
+    Ok(stack.map(|stack| (MonoNs(at), stack)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -507,10 +528,14 @@ mod tests {
             StallFilter { kind: Some(StallKind::Fault), ..StallFilter::default() },
             StallFilter { reason: Some(StallReason::Preempted), ..StallFilter::default() },
             StallFilter { min_late_ns: 11, ..StallFilter::default() },
+            StallFilter { for_locks: true, ..StallFilter::default() },
             StallFilter { threads: Some(HashSet::from([ThreadKey(4)])), ..StallFilter::default() },
         ];
+        let mut stall = head(0, 10, 0);
+        stall.lateness.is_lock = false;
+        assert!(StallFilter::default().accepts(&stall));
         for filter in refusing {
-            assert!(!filter.accepts(&head(0, 10, 0)), "{filter:?}");
+            assert!(!filter.accepts(&stall), "{filter:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The facts with which a recording starts.
 
-use wallprof_model::{ClockAnchor, Labels, MonoNs};
+use wallprof_model::{ClockAnchor, Labels, MonoNs, SpanBudgets};
 
 use crate::budget::SizeBudget;
 use crate::retention::Retention;
@@ -23,6 +23,8 @@ pub struct RecordingStart {
     pub command: String,
     /// What the user says about the recording.
     pub labels: Labels,
+    /// How long spans may take.
+    pub budgets: SpanBudgets,
     pub min_stall_ns: u64,
     pub sample_period_ns: Option<u64>,
     pub budget: SizeBudget,

@@ -34,7 +34,10 @@ pub(crate) fn each(reader: &Reader, mut found: impl FnMut(WaitRow)) -> SqlResult
     let sql = format!("SELECT {} FROM stall WHERE flags & ? = 0", wait::LIST);
     let mut statement = reader.connection().prepare(&sql)?;
     let mut rows = statement.query([flag::FAULT])?;
-    while let Some(row) = rows.next()? {
+    let most = reader.most_stalls()?;
+    for at in 0.. {
+        let Some(row) = rows.next()? else { break };
+        reader.read_row("waits", at, most);
         let wait = from_row(reader, row)?;
         let is_found = match wait.reason {
             StallReason::Blocked(_) => true,

@@ -2,8 +2,9 @@
 
 use rusqlite::{Connection, Result, ToSql, params};
 use wallprof_model::histogram::Cell;
-use wallprof_model::{CallFrame, MonoNs};
+use wallprof_model::{CallFrame, Mark, MonoNs};
 
+use crate::intern::clipped;
 use crate::ledger;
 use crate::pending::{Pending, StallRow};
 use crate::schema::flag;
@@ -211,6 +212,9 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
     let mut word = to.prepare_cached(
         "INSERT OR REPLACE INTO stall_word (stall, symbol, module, value) VALUES (?, ?, ?, ?)",
     )?;
+    let mut owner = to.prepare_cached(
+        "INSERT OR REPLACE INTO stall_owner (stall, sampled_ns, owner_stack) VALUES (?, ?, ?)",
+    )?;
     let mut forget = to.prepare_cached("DELETE FROM stall_ran WHERE stall = ?")?;
     let mut ran =
         to.prepare_cached("INSERT INTO stall_ran (stall, position, mention, ns) VALUES (?, ?, ?, ?)")?;
@@ -248,6 +252,9 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
         if let Some((symbol, module, value)) = row.word {
             word.execute(params![id, symbol, module, bits(value)])?;
         }
+        if let Some(sample) = row.stall.owner_sample {
+            owner.execute(params![id, time(sample.at.0), bits(sample.user.0)])?;
+        }
         if row.replaces {
             forget.execute([id])?;
         }
@@ -260,14 +267,15 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
 
 const INSERT_STALL: &str = "INSERT OR REPLACE INTO stall (
     id, thread, comm, reason_code, flags, start_ns, duration_ns, blocked_ns, runnable_ns, asked_ns, syscall, cpu,
-    user_stack, kernel_stack, waker, waker_user_stack, waker_kernel_stack, lock_address, lock_owner
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    user_stack, kernel_stack, waker, waker_user_stack, waker_kernel_stack, lock_address, lock_owner,
+    priority
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 fn insert_stall(insert: &mut rusqlite::Statement<'_>, id: i64, row: &StallRow) -> Result<()> {
     let stall = &row.stall;
     let waker = stall.waker.as_ref();
     let stack = |id: Option<wallprof_model::StackId>| id.map(|id| time(id.0));
-    let columns: [&dyn ToSql; 19] = [
+    let columns: [&dyn ToSql; 20] = [
         &id,
         &stall.thread.0,
         &row.comm,
@@ -287,6 +295,7 @@ fn insert_stall(insert: &mut rusqlite::Statement<'_>, id: i64, row: &StallRow) -
         &stack(waker.and_then(|waker| waker.kernel)),
         &stall.lock.as_ref().map(|lock| bits(lock.address)),
         &row.lock_owner,
+        &stall.priority,
     ];
     insert.execute(columns).map(drop)
 }
@@ -461,7 +470,14 @@ fn write_counters(to: &Connection, pending: &Pending) -> Result<()> {
     for (series, at, number) in &pending.counter_values {
         value.execute(params![series, time(at.0), number])?;
     }
-    Ok(())
+    pending.marks.iter().try_for_each(|mark| write_mark(to, mark))
+}
+
+pub(crate) fn write_mark(to: &Connection, mark: &Mark) -> Result<()> {
+    let row = params![time(mark.at.0), mark.duration_ns.map(time), clipped(&mark.text)];
+    to.prepare_cached("INSERT INTO mark (mono_ns, duration_ns, text) VALUES (?, ?, ?)")?
+        .execute(row)
+        .map(drop)
 }
 
 fn write_losses(to: &Connection, pending: &Pending, flush_second: u32) -> Result<()> {

@@ -109,3 +109,26 @@ fn only_recordings_accept_additions() {
     std::fs::write(place.file(), "dear diary").unwrap();
     assert!(matches!(Additions::open(&place.file()), Err(Error::NotARecording { .. })));
 }
+
+#[test]
+fn each_value_of_a_time_is_read_once() {
+    let place = recorded();
+    let recording = Recording::open(&place.file()).unwrap();
+    let counters = recording.counters().unwrap();
+    let values = |from: u64, to: u64| {
+        let mut found = Vec::new();
+        let during = at(from * SECOND_NS)..at(to * SECOND_NS);
+        counters
+            .each_value(during, |counter, at, value| {
+                found.push((counter.name.clone(), (at.0 - START.0) / SECOND_NS, value));
+            })
+            .unwrap();
+        found
+    };
+    let own = ("own".to_owned(), 1, 0.5);
+    let machine = |second: u64| ("machine".to_owned(), second, second as f64);
+    assert_eq!(values(0, 3), [machine(0), machine(1), machine(2), own.clone()]);
+    let parts = [values(0, 20), values(20, 40), values(40, 1_000)].concat();
+    assert_eq!(parts.len(), 61);
+    assert!((0..60).all(|second| parts.contains(&machine(second))) && parts.contains(&own));
+}

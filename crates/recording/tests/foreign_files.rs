@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use wallprof_model::event::{Fault, Stall};
 use wallprof_model::{CallFrame, CallNumbers, CallPath, CallPathId, Event, FrameId, Outside, ThreadKey};
 use wallprof_recording::{
-    Additions, Error, Naming, Recorder, Recording, Result, SCHEMA, StallFilter, write_findings,
+    Additions, Conclusions, Error, Naming, Recorder, Recording, Result, SCHEMA, StallFilter, write_findings,
 };
 
 /// A finished recording with rows in most tables.
@@ -257,7 +257,10 @@ fn no_code_of_a_file_runs() {
         assert!(matches!(Recording::open(&path), Err(Error::Corrupt { .. })), "{sql}");
         assert!(matches!(Additions::open(&path), Err(Error::Corrupt { .. })), "{sql}");
         assert!(matches!(Naming::open(&path), Err(Error::Corrupt { .. })), "{sql}");
-        assert!(matches!(write_findings(&path, &[], &[]), Err(Error::Corrupt { .. })), "{sql}");
+        assert!(
+            matches!(write_findings(&path, &Conclusions::default()), Err(Error::Corrupt { .. })),
+            "{sql}"
+        );
         assert_eq!(std::fs::read(&path).unwrap(), before, "{sql}");
     }
 }

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use fixture::*;
 use wallprof_model::event::{
     Access, Awaited, Binding, CrossCallDelta, DelayKind, Fault, InterruptDelta, InterruptKind, KernelDelay,
-    LatencyDelta, Lock, Mapping, Peer, PeerKind, PeerProcess, RanInstead, Role, SampleDelta, Stall,
-    Throttled, WaitedFile, Waker, WakerStacks, Weighted,
+    LatencyDelta, Lock, Mapping, OwnerSample, Peer, PeerKind, PeerProcess, RanInstead, Role, SampleDelta,
+    Stall, Throttled, WaitedFile, Waker, WakerStacks, Weighted,
 };
 use wallprof_model::histogram::Cell;
 use wallprof_model::profile::{BoundAtFirstCall, Overhead, ResolvedStack, Thread, Unwinding};
 use wallprof_model::state::Metric;
 use wallprof_model::{
-    BUSY, ClockAnchor, EpochNs, Event, FrameId, FrameKind, Histogram, MonoNs, Reason, Span, SpanDelta,
-    SpanSource, SpanStates, StackEnd, StackId, StallKind, StallReason, State, SymbolLine, ThreadKey,
-    ThreadRef,
+    BUSY, ClockAnchor, EpochNs, Event, FrameId, FrameKind, Histogram, LateSample, MonoNs, Reason, Span,
+    SpanDelta, SpanSource, SpanStates, StackEnd, StackId, StallKind, StallReason, State, SymbolLine,
+    ThreadKey, ThreadRef,
 };
 use wallprof_recording::{Additions, Recording, StallFilter, Summary, UNKNOWN_REFERENCE};
 
@@ -108,6 +108,7 @@ fn facts_about_the_recording() {
     );
     assert_eq!((info.cpus, info.hostname.as_str(), info.command.as_str()), (2, "host", "redis-server"));
     assert_eq!(info.labels, [("version".into(), "1.4".into())].into());
+    assert_eq!(info.budgets, [("order".into(), 200_000)].into());
     assert_eq!((info.machine_id.as_str(), info.boot_id.as_str()), ("0123", "4567"));
     assert_eq!(info.min_stall_ns, 100_000);
     assert_eq!(info.events, ["cycles", "", "cache-misses"]);
@@ -281,10 +282,12 @@ fn stall_with_all_facts() {
     let full = Stall {
         syscall: Some("futex".into()),
         cpu: Some(1),
+        priority: Some(-1),
         user: Some(USER),
         kernel: Some(KERNEL),
         waker: Some(Waker { thread: Some(worker), user: Some(USER), kernel: None }),
         lock: Some(Lock { address: u64::MAX, owner: Some(other.clone()) }),
+        owner_sample: Some(OwnerSample { at: at(700), user: USER }),
         ran_instead: vec![
             RanInstead { thread: other.clone(), ns: 40 },
             RanInstead { thread: ThreadRef { tid: 6, ..other.clone() }, ns: 30 },
@@ -318,6 +321,9 @@ fn stall_with_all_facts() {
     assert_eq!((waker.user.is_some(), waker.kernel.is_some()), (true, false));
     let lock = got.lock.as_ref().unwrap();
     assert_eq!((lock.address, lock.owner.as_ref()), (u64::MAX, Some(&other)));
+    assert_eq!(got.priority, Some(-1));
+    let (sampled, stack) = got.owner_sample.as_ref().unwrap();
+    assert_eq!((*sampled, symbols(stack)), (at(700), vec![None, Some("main")]));
     assert_eq!(got.file, Some(WaitedFile { path: "/data/journal".into(), offset: Some(u64::MAX) }));
     assert_eq!(got.peer, peer());
     let mut kinds = Vec::new();
@@ -442,6 +448,30 @@ fn kernel_delays_and_calls_on_other_cpus() {
     assert_eq!(found, [(None, 1), (Some("munmap"), 5)]);
     let first = &recording.cross_calls().unwrap()[0];
     assert_eq!((first.caller.key, first.function.as_deref()), (Some(ThreadKey(1)), Some("flush_tlb_func")));
+}
+
+#[test]
+fn late_samples_come_back_with_the_source_of_their_span() {
+    let sample = |thread: u32, source, ns| LateSample {
+        thread: ThreadKey(thread),
+        source,
+        at: at(ns),
+        state: State::Kernel,
+        ns,
+        user: None,
+        kernel: None,
+    };
+    let (busy, code) = (SpanSource::Busy, SpanSource::Code);
+    let (place, recording, _) =
+        recording_of(vec![Event::Late(sample(7, busy, 40)), Event::Late(sample(7, code, 50))]);
+    assert_eq!(recording.late_samples().unwrap(), [sample(1, busy, 40), sample(1, code, 50)]);
+    drop(recording);
+    // Before marked spans had some, all were of busy periods.
+    let file = rusqlite::Connection::open(place.file()).unwrap();
+    file.execute_batch("DROP VIEW late_samples; ALTER TABLE late_sample DROP COLUMN source").unwrap();
+    drop(file);
+    let recording = Recording::open(&place.file()).unwrap();
+    assert_eq!(recording.late_samples().unwrap(), [sample(1, busy, 40), sample(1, busy, 50)]);
 }
 
 #[test]

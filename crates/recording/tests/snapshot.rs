@@ -48,6 +48,7 @@ fn snapshot_is_a_whole_recording_of_its_seconds() {
         ("6.18.0", 13, 13)
     );
     assert_eq!(info.labels["version"], "1.4");
+    assert_eq!(info.budgets["order"], 200_000);
     let threads = recording.threads().unwrap();
     assert_eq!(threads.len(), 1 + 13 * 3);
     let server = threads.iter().find(|thread| thread.info.comm == "server").unwrap();

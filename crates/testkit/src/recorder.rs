@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::contract::{Report, Stall};
@@ -48,6 +49,9 @@ fn build_folder() -> PathBuf {
     let test = std::env::current_exe().expect("the path of the test program");
     test.ancestors().nth(2).expect("a build folder").to_owned()
 }
+
+/// Programs that mark spans: scenarios, and children of a thread with that name.
+const MARKING: [&str; 3] = ["requests", "marks", "forker"];
 
 /// A recorder that is armed. Killed when dropped.
 pub struct Recorder {
@@ -93,6 +97,7 @@ impl Recorder {
         self.signal(Signal::INT);
         let (status, file) = self.wait();
         assert!(status.success(), "the recorder ended with {status}");
+        file.check_kinds();
         file
     }
 
@@ -141,6 +146,19 @@ impl RecordingFile {
 
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("recording.db")
+    }
+
+    /// Busy periods, and spans of the programs that mark some: nothing else is a span.
+    fn check_kinds(&self) {
+        let tail: Value = serde_json::from_str(&self.read("tail", &["--json"])).expect("JSON");
+        for kind in tail["kinds"].as_array().expect("kinds") {
+            let is_expected = match kind["source"].as_str() {
+                Some("busy") => kind["kind"] == "busy",
+                Some("code") => kind["process"].as_str().is_some_and(|name| MARKING.contains(&name)),
+                _ => false,
+            };
+            assert!(is_expected, "nobody asked for spans of this kind: {kind}");
+        }
     }
 
     fn stdout(&self) -> PathBuf {

@@ -22,6 +22,7 @@ impl Redis {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let child = Command::new("redis-server")
             .args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(["--enable-debug-command", "yes"])
             .arg("--unixsocket")
             .arg(folder.path().join("socket"))
             .arg("--dir")
@@ -47,6 +48,13 @@ impl Redis {
             assert!(Instant::now() < deadline, "redis-server does not listen");
         }
         self
+    }
+
+    /// Keeps the server from everything else for 5 ms.
+    pub fn debug_sleep(&self) -> bool {
+        let mut client = Command::new("redis-cli");
+        client.arg("-s").arg(self.socket()).args(["DEBUG", "SLEEP", "0.005"]);
+        client.stdin(Stdio::null()).output().is_ok_and(|output| output.stdout == b"OK\n")
     }
 
     fn socket(&self) -> PathBuf {

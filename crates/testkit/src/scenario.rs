@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use crate::lines::Lines;
@@ -85,10 +86,23 @@ impl Scenario {
 
     /// Returns when a scenario whose gate is open has run and its threads are parked again.
     pub fn finish(&mut self) -> Truth {
+        let truth = self.finish_stuck();
+        self.wait_until_parked();
+        truth
+    }
+
+    /// As [`finish`](Self::finish), of threads that sleep uninterruptibly until the scenario is dropped.
+    pub fn finish_stuck(&mut self) -> Truth {
         let end = self.lines.find(|line| line.starts_with(r#"{"event":"end""#));
         assert!(end.is_some(), "the scenario ended before its end line: {:#?}", self.lines.seen());
-        self.wait_until_parked();
         Truth::from_lines(self.lines.seen().iter().map(String::as_str))
+    }
+
+    /// Ends a scenario whose gate is open before its time.
+    pub fn end(&mut self) -> Truth {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).expect("the scenario is there");
+        self.finish()
     }
 
     fn wait_until_parked(&self) {

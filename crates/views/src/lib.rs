@@ -28,7 +28,7 @@ mod timestamps;
 mod units;
 mod xml;
 
-pub use blame::{blame_json, blame_svg, blame_text};
+pub use blame::{blame_json, blame_svg, blame_text, what_if_text};
 pub use diff::{Diff, DiffRows, DiffSide, calls_diff_svg, diff_json, diff_svg, diff_text, tail_svg};
 pub use escape::escape;
 pub use export::{
@@ -36,7 +36,9 @@ pub use export::{
 };
 pub use flame::{Flame, flame_svg};
 pub use functions::{calls_diff_text, functions_text};
-pub use json::{calls_diff_json, report_json, report_json_with_functions, stall_json, tail_json};
+pub use json::{
+    calls_diff_json, labels_json, report_json, report_json_with_functions, stall_json, tail_json,
+};
 pub use now::{threads_json, threads_text, waits_text};
 pub use page::{Page, page_text};
 pub use report::Report;
@@ -46,5 +48,5 @@ pub use runs::{
 };
 pub use style::Style;
 pub use surroundings::Surroundings;
-pub use tail::TailText;
+pub use tail::{TailText, exemplar_text, name_of as name_of_kind};
 pub use text::{StallGroupsText, StallsText, report_text};

@@ -4,10 +4,12 @@
 use std::io::{self, Write};
 
 use wallprof_analysis::Site;
-use wallprof_analysis::spans::{Cause, Exemplar, Group, KindTail, LEAST_TAIL, Means, TailOptions};
+use wallprof_analysis::spans::{
+    Cause, Exemplar, Group, KindTail, LEAST_TAIL, LOWEST_TAIL, Means, TailOptions, words_of_state,
+};
 use wallprof_model::histogram::Histogram;
 use wallprof_model::profile::RecordingInfo;
-use wallprof_model::{Reason, SpanState, State, ThreadRef};
+use wallprof_model::{SpanState, State, ThreadRef};
 
 use crate::line::{Word, left, right, width, write_wrapped};
 use crate::style::{Ink, Style};
@@ -65,49 +67,69 @@ impl TailText<'_> {
 
     fn write_tail(&self, out: &mut impl Write, kind: &KindTail, style: &Style) -> io::Result<()> {
         write_title(out, &name_of(kind, style), "", style)?;
+        let words = self.words(kind, style);
         match (&kind.difference, &kind.body) {
             (Some(group), Some(body)) => {
-                let words = self.sentence(group, body, style);
                 let words: Vec<Word> = words.split(' ').map(Word::plain).collect();
                 write_wrapped(out, ("", 0), &words, style)?;
                 write_table(out, group, body, style)?;
                 write_causes(out, group, style)?;
             }
-            _ => write_note(out, 0, &self.why_none(kind), style)?,
+            _ => write_note(out, 0, &words, style)?,
         }
         self.write_exemplars(out, kind, style)
     }
 
+    /// Why the slow spans of a kind are slow, or why that is not known, in a sentence.
+    pub fn words(&self, kind: &KindTail, style: &Style) -> String {
+        match (&kind.difference, &kind.body) {
+            (Some(group), Some(body)) => self.sentence((group, kind.tail_share), body, style),
+            _ => self.why_none(kind),
+        }
+    }
+
     /// `The slowest 0.1 % take 905 µs on average, 887 µs more than the middle (P45–P55): 861 µs …`
-    fn sentence(&self, group: &Group, body: &Means, style: &Style) -> String {
+    fn sentence(&self, (group, tail): (&Group, f64), body: &Means, style: &Style) -> String {
         let more: i64 = group.states.iter().sum();
         let (from, to) = (point(self.options.body.0), point(self.options.body.1));
-        let slowest = share(1.0 - self.options.tail);
+        let slowest = share(1.0 - tail);
         let mean = time(positive(group.tail.mean_ns()), style);
         let dash = style.pick("–", "-");
         let start = format!("The slowest {slowest} take {mean} on average,");
         if more <= 0 || positive(more) * 50 < positive(body.mean_ns()) {
             return format!("{start} as the middle ({from}{dash}{to}).");
         }
-        let parts = group.causes.iter().filter(|cause| cause.ns > 0).take(MOST_IN_WORDS);
-        let parts: Vec<String> = parts
-            .filter(|cause| positive(cause.ns) * 200 >= positive(more))
-            .map(|cause| format!("{} {}", time(positive(cause.ns), style), words_of(cause, style)))
-            .collect();
+        let parts = in_words(&group.causes, style);
+        let parts = parts.into_iter().take(MOST_IN_WORDS).filter(|(ns, _)| ns * 200 >= positive(more));
+        let parts: Vec<String> = parts.map(|(ns, words)| format!("{} {words}", time(ns, style))).collect();
         let more = time(positive(more), style);
         format!("{start} {more} more than the middle ({from}{dash}{to}): {}.", parts.join(", "))
     }
 
     fn why_none(&self, kind: &KindTail) -> String {
-        let spans = kind.histogram.count();
-        let least = (LEAST_TAIL as f64 / (1.0 - self.options.tail).max(1e-9)).ceil() as u64;
-        let spans = counted(spans, "span", "spans");
+        let lowest = if self.options.or_lower { LOWEST_TAIL } else { self.options.tail };
+        let least = (LEAST_TAIL as f64 / (1.0 - lowest).max(1e-9)).ceil() as u64;
+        let spans = counted(kind.histogram.count(), "span", "spans");
+        if self.options.or_lower {
+            return format!(
+                "The slowest of {spans} are too few to compare with the middle: it takes {LEAST_TAIL} of them, \
+                 slower than the middle, in some {} spans or more",
+                count(least)
+            );
+        }
+        let has_enough = |share: &f64| {
+            *share < self.options.tail && (1.0 - share) * kind.histogram.count() as f64 >= LEAST_TAIL as f64
+        };
+        let lower = [0.999, 0.99, 0.95, 0.9, 0.8].into_iter().find(has_enough);
+        let lower =
+            lower.map(|share| format!(", or a lower percentile: `wallprof tail --tail {}`", point(share)));
         let tail = counted(kind.tail_count, "span is", "spans are");
         format!(
             "{tail} at or above {} of {spans}, too few to compare: it takes {LEAST_TAIL}, which are about {} \
-             spans in all, or a lower --tail, such as P99",
+             spans in all{}",
             point(self.options.tail),
-            count(least)
+            count(least),
+            lower.unwrap_or_default()
         )
     }
 
@@ -121,10 +143,26 @@ impl TailText<'_> {
             let span = &exemplar.span;
             let head =
                 format!("{}  {}", right(&time(span.duration_ns(), style), 11), timestamps.time(span.start));
-            write_wrapped(out, (&head, width(&head) + 2), &exemplar_words(exemplar, style), style)?;
+            let words: Vec<Word> = exemplar_text(exemplar, style).split(' ').map(Word::plain).collect();
+            write_wrapped(out, (&head, width(&head) + 2), &words, style)?;
         }
         Ok(())
     }
+}
+
+/// Causes that differ by their callers alone are one in words: a lock is taken in many functions, and a CPU is
+/// lost anywhere. Most time first.
+fn in_words(causes: &[Cause], style: &Style) -> Vec<(u64, String)> {
+    let mut sums: Vec<(u64, String)> = Vec::new();
+    for cause in causes.iter().filter(|cause| cause.ns > 0) {
+        let words = words_of(cause, style);
+        match sums.iter_mut().find(|(_, known)| *known == words) {
+            Some((sum, _)) => *sum = sum.saturating_add(positive(cause.ns)),
+            None => sums.push((positive(cause.ns), words)),
+        }
+    }
+    sums.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
+    sums
 }
 
 fn write_kind(out: &mut impl Write, kind: &KindTail, style: &Style) -> io::Result<()> {
@@ -213,7 +251,8 @@ fn write_causes(out: &mut impl Write, group: &Group, style: &Style) -> io::Resul
     Ok(())
 }
 
-fn exemplar_words(exemplar: &Exemplar, style: &Style) -> Vec<Word> {
+/// `engine 77: 861 µs blocked:lock, 18.0 µs cpu; 861 µs lock in take_registry (stall 4)`.
+pub fn exemplar_text(exemplar: &Exemplar, style: &Style) -> String {
     let span = &exemplar.span;
     let mut text = format!("{} {}", style.comm(&exemplar.comm), exemplar.tid);
     let mut states: Vec<(SpanState, u64)> = SpanState::all().into_iter().zip(span.states.0).collect();
@@ -233,7 +272,7 @@ fn exemplar_words(exemplar: &Exemplar, style: &Style) -> Vec<Word> {
         2 | 3 => text.push_str(&format!(" (stalls {shown})")),
         more => text.push_str(&format!(" (stalls {shown} and {} more)", more - 3)),
     }
-    text.split(' ').map(Word::plain).collect()
+    text
 }
 
 /// `waiting for a lock in take_registry_lock held by housekeeper (in sweep_registry)`.
@@ -241,8 +280,7 @@ fn words_of(cause: &Cause, style: &Style) -> String {
     let mut text = match (&cause.meaning, cause.state) {
         (Some(meaning), _) => format!("waiting: {}", style.name(&meaning.to_string())),
         (None, SpanState::Cpu) => "more running".into(),
-        (None, SpanState::Unknown) => "running, or in waits below --min-stall".into(),
-        (None, SpanState::Of(state)) => words_of_state(state),
+        (None, state) => words_of_state(state),
     };
     let waits_for_cpu = matches!(cause.state, SpanState::Of(State::Runnable | State::Preempted));
     if let Some(site) = cause.site.as_ref().filter(|_| !waits_for_cpu) {
@@ -265,22 +303,6 @@ fn words_of(cause: &Cause, style: &Style) -> String {
     text
 }
 
-fn words_of_state(state: State) -> String {
-    match state {
-        State::User | State::Kernel | State::Cpu => "more running".into(),
-        State::Irq => "interrupts".into(),
-        State::FaultMinor => "page faults".into(),
-        State::FaultMajor => "page faults that read a disk".into(),
-        State::Runnable => "waiting for a CPU".into(),
-        State::Preempted => "waiting for a CPU that was taken away".into(),
-        State::Blocked(Reason::Lock) => "waiting for a lock".into(),
-        State::Blocked(Reason::Disk) => "waiting for a disk".into(),
-        State::Blocked(Reason::Sleep) => "sleeping".into(),
-        State::Blocked(Reason::Other) => "blocked".into(),
-        State::Blocked(reason) => format!("waiting ({})", reason.name()),
-    }
-}
-
 fn place(site: &Site, style: &Style) -> String {
     let function = site.functions.first().map(|name| style.name(name).into_owned()).unwrap_or_default();
     match &site.through {
@@ -290,7 +312,7 @@ fn place(site: &Site, style: &Style) -> String {
 }
 
 /// `busy of redis-server`.
-fn name_of(kind: &KindTail, style: &Style) -> String {
+pub fn name_of(kind: &KindTail, style: &Style) -> String {
     format!("{} of {}", style.name(&kind.kind), style.comm(&kind.process))
 }
 
@@ -323,7 +345,7 @@ mod tests {
     use std::sync::Arc;
 
     use wallprof_model::histogram::bucket_from_ns;
-    use wallprof_model::{MonoNs, Span, SpanSource, SpanStates, ThreadKey};
+    use wallprof_model::{MonoNs, Reason, Span, SpanSource, SpanStates, ThreadKey};
 
     use super::*;
     use crate::json::tail_json;
@@ -377,11 +399,16 @@ mod tests {
             histogram,
             difference: Some(Group {
                 states: states(&[(lock, 861_000), (runnable, 26_000)]),
-                causes: vec![first, cause(26_000, runnable, None)],
+                causes: vec![
+                    first,
+                    cause(20_000, runnable, Some("ask")),
+                    cause(6_000, runnable, Some("flush")),
+                ],
                 tail,
             }),
             body: Some(body),
             tail_count: 40,
+            tail_share: 0.999,
             exemplars: vec![Exemplar {
                 id: 9,
                 span,

@@ -49,6 +49,43 @@ fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     text
 }
 
+/// Runs with a thousand spans, of twice the length in the second group.
+fn with_spans() -> Vec<FoundRun> {
+    let mut runs = runs();
+    for (at, found) in runs.iter_mut().enumerate() {
+        let durations = found.run.spans.entry(format!("order {HOSTILE}")).or_default();
+        let ns = 1_000_000 * (1 + at as u64 / 3);
+        (0..1_000).for_each(|_| durations.record(ns));
+    }
+    runs
+}
+
+#[test]
+fn percentiles_of_spans_are_of_no_thread() {
+    let runs = with_spans();
+    let [first, second] = groups(&runs);
+    let comparison = compare_groups(&first.runs, &second.runs);
+    let others = vec![ComparedGroup { group: &second, comparison }];
+    let compared = ComparedRuns { key: "version", first: &first, others, left_out: 0 };
+    let shown = text(|out| compared_text(out, &compared, &Style::plain()));
+    assert!(shown.contains("+100 %  1.00 ms ±0 ns"), "{shown}");
+    assert!(shown.contains("\n          P99 of spans order <b>"), "{shown}");
+    let mut json = Vec::new();
+    compared_json(&mut json, &compared).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let mut bmf = Vec::new();
+    bmf_json(&mut bmf, &second).unwrap();
+    let bmf: serde_json::Value = serde_json::from_slice(&bmf).unwrap();
+    assert_eq!(bmf[format!("P99 of spans order {HOSTILE}")]["latency"]["value"], 2_000_000.0);
+    assert!(bmf.get(format!("P99.9 of spans order {HOSTILE}")).is_none(), "of 1,000 spans it is one");
+    let figures = json["groups"][0]["figures"].as_array().unwrap();
+    let p50 = figures.iter().find(|figure| figure["figure"].as_str().unwrap().starts_with("P50")).unwrap();
+    assert_eq!(
+        (&p50["thread"], &p50["unit"], &p50["beyond_noise"]),
+        (&().into(), &"ns".into(), &true.into())
+    );
+}
+
 #[test]
 fn list_has_labels_time_and_findings() {
     let runs = runs();

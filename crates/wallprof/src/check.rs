@@ -34,8 +34,8 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
             && !run.spans.contains_key(kind)
         {
             return Err(Failure::failed(format!(
-                "the limit on the span `{kind}` cannot be checked: there is no span of this kind in {}: add some \
-                 with `wallprof import --spans FILE.csv`",
+                "the limit on the span `{kind}` cannot be checked: there is no span of this kind in {}: \
+                 mark them in the program, or add them with `wallprof import --spans FILE.csv`",
                 args.file.display()
             )));
         }

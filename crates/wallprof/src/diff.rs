@@ -1,14 +1,17 @@
 //! `wallprof diff`: two recordings compared in absolute time.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
 
 use wallprof_analysis::calls::{FunctionCalls, compare_calls, compare_paths};
-use wallprof_analysis::diff::{Collector, Comparison, Floor, GroupRate, Side, Tree, compare};
+use wallprof_analysis::diff::{
+    Collector, Comparison, Floor, GroupRate, Kind, Kinds, Side, Tree, compare, compare_kinds,
+};
 use wallprof_analysis::waits::Rules;
 use wallprof_analysis::weights::View;
-use wallprof_model::ThreadCalls;
-use wallprof_model::profile::RecordingInfo;
+use wallprof_model::profile::{RecordingInfo, Thread};
+use wallprof_model::{ThreadCalls, ThreadKey};
 use wallprof_recording::{Recording, StallFilter};
 use wallprof_views::{
     Diff, DiffRows, DiffSide, calls_diff_json, calls_diff_svg, calls_diff_text, diff_json, diff_svg,
@@ -19,8 +22,9 @@ use crate::args::{DiffArgs, DiffView};
 use crate::failure::Failure;
 use crate::meanings::open_recording;
 use crate::output::{check_picture, to_file, to_stdout};
-use crate::report::called_functions;
+use crate::report::{called_functions, called_threads};
 use crate::terminal::style_for_stdout;
+use crate::threads::Threads;
 
 /// Limit on the names of each side in an error.
 const MAX_NAMES: usize = 5;
@@ -38,8 +42,9 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
     }
     let mut tree = Tree::default();
     let rules = args.meaning.rules()?;
-    let (info_a, side_a) = collect(&args.a, &rules, &mut tree)?;
-    let (info_b, side_b) = collect(&args.b, &rules, &mut tree)?;
+    let selected = Threads::from_args(None, args.container.as_deref())?;
+    let (info_a, side_a, kinds_a) = collect(&args.a, &rules, &selected, &mut tree)?;
+    let (info_b, side_b, kinds_b) = collect(&args.b, &rules, &selected, &mut tree)?;
     let comparison = compare(tree, &side_a, &side_b, &view, Floor::default());
     check(args, &comparison)?;
     let (file_a, file_b) = (args.a.to_string_lossy(), args.b.to_string_lossy());
@@ -47,6 +52,7 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
         a: DiffSide { file: &file_a, info: &info_a },
         b: DiffSide { file: &file_b, info: &info_b },
         comparison: &comparison,
+        kinds: &compare_kinds(&kinds_a, &kinds_b),
     };
     if let Some(file) = &args.output {
         to_file(file, &[&args.a, &args.b], |mut out| Ok(diff_svg(&mut out, &diff)?))?;
@@ -69,9 +75,10 @@ fn diff_calls(args: &DiffArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = &args.output {
         check_picture(file, &[&args.a, &args.b])?;
     }
-    let comparison = compare_calls(&calls_of(&args.a)?, &calls_of(&args.b)?);
+    let selected = Threads::from_args(None, args.container.as_deref())?;
+    let comparison = compare_calls(&calls_of(&args.a, &selected)?, &calls_of(&args.b, &selected)?);
     if let Some(file) = &args.output {
-        let paths = compare_paths(&paths_of(&args.a)?, &paths_of(&args.b)?);
+        let paths = compare_paths(&paths_of(&args.a, &selected)?, &paths_of(&args.b, &selected)?);
         let (file_a, file_b) = (args.a.to_string_lossy(), args.b.to_string_lossy());
         to_file(file, &[&args.a, &args.b], |mut out| {
             Ok(calls_diff_svg(&mut out, [&file_a, &file_b], &paths)?)
@@ -87,14 +94,20 @@ fn diff_calls(args: &DiffArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn paths_of(file: &Path) -> Result<Vec<ThreadCalls>, Failure> {
+fn paths_of(file: &Path, selected: &Threads) -> Result<Vec<ThreadCalls>, Failure> {
     let recording = Recording::open(file)?;
-    let threads = recording.threads_with_calls()?;
-    Ok(threads.into_iter().map(|thread| recording.calls(thread)).collect::<Result<_, _>>()?)
+    called_threads(&recording, &known(selected, &recording, file)?)
 }
 
-fn calls_of(file: &Path) -> Result<Vec<FunctionCalls>, Failure> {
-    let functions = called_functions(&Recording::open(file)?)?;
+fn known(selected: &Threads, recording: &Recording, file: &Path) -> Result<Vec<Thread>, Failure> {
+    let mut threads = recording.threads()?;
+    selected.retain(&mut threads, file)?;
+    Ok(threads)
+}
+
+fn calls_of(file: &Path, selected: &Threads) -> Result<Vec<FunctionCalls>, Failure> {
+    let recording = Recording::open(file)?;
+    let functions = called_functions(&recording, &known(selected, &recording, file)?)?;
     if functions.is_empty() {
         return Err(Failure::failed(format!(
             "the recording {} has no calls, which need Intel PT: compare wall time, without --view",
@@ -104,10 +117,17 @@ fn calls_of(file: &Path) -> Result<Vec<FunctionCalls>, Failure> {
     Ok(functions)
 }
 
-fn collect(file: &Path, rules: &Rules, tree: &mut Tree) -> Result<(RecordingInfo, Side), Failure> {
+fn collect(
+    file: &Path,
+    rules: &Rules,
+    selected: &Threads,
+    tree: &mut Tree,
+) -> Result<(RecordingInfo, Side, Kinds), Failure> {
     let recording = open_recording(file, rules)?;
     let info = recording.info()?;
-    let mut collector = Collector::new(&recording.threads()?);
+    let threads = known(selected, &recording, file)?;
+    // It leaves out rows of other threads.
+    let mut collector = Collector::new(&threads);
     for row in recording.ledger(..)? {
         collector.ledger(&row?);
     }
@@ -117,8 +137,17 @@ fn collect(file: &Path, rules: &Rules, tree: &mut Tree) -> Result<(RecordingInfo
     for stall in recording.stalls(&StallFilter::default())? {
         collector.stall(&stall?, tree);
     }
+    let processes: HashMap<ThreadKey, &str> =
+        threads.iter().map(|thread| (thread.info.key, thread.info.process.as_str())).collect();
+    let mut kinds = Kinds::default();
+    recording.each_span_cell(|spans| {
+        let Some(process) = processes.get(&spans.thread) else { return };
+        let kind =
+            Kind { process: (*process).to_owned(), source: spans.source, kind: spans.kind.to_string() };
+        kinds.add(kind, spans.second, spans.bucket, spans.cell);
+    })?;
     let side = collector.finish(&info, tree);
-    Ok((info, side))
+    Ok((info, side, kinds))
 }
 
 /// Refuses recordings that have nothing in common.

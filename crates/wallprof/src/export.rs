@@ -2,16 +2,19 @@
 
 use std::process::ExitCode;
 
-use wallprof_analysis::weights::{CallNames, Side};
+use wallprof_analysis::bins::{Samples, Slots};
+use wallprof_analysis::weights::{CallNames, Side, View};
 use wallprof_model::counter::CounterTrack;
-use wallprof_model::profile::{StallRecord, Thread};
+use wallprof_model::profile::{RecordingInfo, StallRecord, Thread};
 use wallprof_recording::{Recording, StallFilter};
 use wallprof_views::{Export, Rows, Timeline};
 
 use crate::args::ExportArgs;
+use crate::bins;
 use crate::failure::Failure;
 use crate::output::{WriteFailure, to_file};
 use crate::selection::Selection;
+use crate::tables;
 use crate::terminal::zone;
 
 /// Runs the command. The options are checked before the file is opened.
@@ -29,17 +32,44 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
             let export = Export { weights: &weights, info: &selected.info, title: name, range };
             to_file(&args.output, &[&args.file], |mut out| Ok(write(&mut out, &export)?))?;
         }
-        Rows::Timeline(start) => {
+        Rows::Timeline(start) | Rows::SampledTimeline(start) => {
             check_timeline(args, &selection)?;
             let (recording, threads) = selection.open(&args.file)?;
             let info = recording.info()?;
             to_file(&args.output, &[&args.file], |out| {
                 let mut timeline = start(out, &info, &threads)?;
+                if matches!(args.format.rows, Rows::SampledTimeline(_)) {
+                    write_stacks(&mut *timeline, &recording, &info, selection.side)?;
+                }
                 write_rows(&mut *timeline, &recording, &threads, selection.side)
             })?;
         }
+        Rows::Tables => {
+            check_tables(args)?;
+            tables::export(&args.file, &args.output, &args.selection.meaning.rules()?)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The tables are of the whole recording: a query selects.
+fn check_tables(args: &ExportArgs) -> Result<(), Failure> {
+    let selection = &args.selection;
+    let options = [
+        ("--view", selection.view != View::Wall),
+        ("--thread", selection.thread.is_some()),
+        ("--container", selection.container.is_some()),
+        ("--user", selection.user),
+        ("--kernel", selection.kernel),
+        ("--anonymize", args.anonymize),
+    ];
+    if let Some((option, _)) = options.iter().find(|(_, given)| *given) {
+        return Err(Failure::usage(format!("--to parquet writes all of a recording: omit {option}")));
+    }
+    if args.output.as_os_str() == "-" {
+        return Err(Failure::usage("--to parquet writes a folder of tables: give it with -o DIR"));
+    }
+    Ok(())
 }
 
 /// Options about weighted stacks mean nothing on a timeline.
@@ -56,6 +86,22 @@ fn check_timeline(args: &ExportArgs, selection: &Selection) -> Result<(), Failur
         )));
     }
     Ok(())
+}
+
+/// Writes the stacks of all threads: the samples of a process divide the time of its threads without samples.
+fn write_stacks(
+    timeline: &mut dyn Timeline,
+    recording: &Recording,
+    info: &RecordingInfo,
+    side: Side,
+) -> Result<(), WriteFailure> {
+    let threads = recording.threads().map_err(Failure::from)?;
+    let ledger = bins::ledger(recording, info, &threads)?;
+    let slots = Slots::new(info, &threads, &ledger);
+    let mut samples = Samples::new(&slots, side);
+    bins::add_samples(&mut samples, recording)?;
+    recording.each_stall(|stall| samples.add_wait(&stall)).map_err(Failure::from)?;
+    Ok(timeline.stacks(&samples.finish(), &threads)?)
 }
 
 /// Reads and writes one row after the other.

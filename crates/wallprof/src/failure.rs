@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use wallprof_views::escape;
 
+use crate::stages;
+
 /// The exit codes, which are promised to scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -59,6 +61,7 @@ impl From<wallprof_recording::Error> for Failure {
 
 /// Prints one line on stderr, with the program's name. A closed stderr is ignored.
 pub fn say(message: &str) {
+    stages::erase();
     let _ = writeln!(io::stderr(), "wallprof: {}", printable(message));
 }
 

@@ -1,15 +1,19 @@
 //! The findings of a recording: computed by `report`, and stored in the file at the end of `record` and
-//! `import`, with the meanings of the waits, for queries.
+//! `import`, with the meanings of the waits and who costs whom, for queries.
 
+use std::collections::HashSet;
 use std::path::Path;
 
+use wallprof_analysis::blame::{Edge, Group, Waits};
 use wallprof_analysis::rules::{Collector, Surroundings, findings, reads_counter, reads_process_counter};
+use wallprof_analysis::spans::{LongPeriod, OverBudget, long_periods, over_budget};
 use wallprof_analysis::waits::Rules;
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::profile::{
     CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, Thread, ThrottledRow,
 };
-use wallprof_recording::{Recording, StallMeaning, write_findings};
+use wallprof_model::{Span, ThreadKey};
+use wallprof_recording::{BlameRow, Conclusions, GroupNames, Recording, write_findings};
 
 use crate::failure::{Failure, say};
 use crate::meanings::open_recording;
@@ -17,7 +21,7 @@ use crate::meanings::open_recording;
 /// Computes the findings and stores them in the complete recording. The recording is usable without them: a
 /// failure is only printed.
 pub fn store(file: &Path, rules: &Rules) {
-    let stored = compute(file, rules).and_then(|found| Ok(write_findings(file, &found.0, &found.1)?));
+    let stored = compute(file, rules).and_then(|found| Ok(write_findings(file, &found)?));
     if let Err(failure) = stored {
         say(&format!(
             "the findings could not be stored in the file, `wallprof report` shows them anyway: {}",
@@ -26,16 +30,41 @@ pub fn store(file: &Path, rules: &Rules) {
     }
 }
 
-fn compute(file: &Path, rules: &Rules) -> Result<(Vec<Finding>, Vec<StallMeaning>), Failure> {
+fn compute(file: &Path, rules: &Rules) -> Result<Conclusions, Failure> {
     let recording = open_recording(file, rules)?;
     let (mut collector, mut meanings) = (Collector::default(), Vec::new());
+    let background = Background::read(&recording)?;
+    let mut waits = Waits::new(&background.threads);
     recording.each_stall(|stall| {
         if stall.meaning.is_some() || stall.wait_id.is_some() {
             meanings.push((stall.id, stall.meaning.clone(), stall.wait_id));
         }
         collector.add(&stall);
+        waits.add(&stall);
     })?;
-    Ok((Background::read(&recording)?.findings(collector), meanings))
+    let blame = waits.blame(|_| true).edges.iter().map(blame_row).collect();
+    Ok(Conclusions { findings: background.findings(collector), meanings, blame })
+}
+
+fn blame_row(edge: &Edge) -> BlameRow {
+    BlameRow {
+        waiter: names(&edge.waiter),
+        culprit: names(&edge.culprit),
+        state: edge.doing.name(),
+        last: edge.last.as_ref().map(names),
+        place: edge.place.clone(),
+        ns: edge.ns,
+        count: edge.count,
+    }
+}
+
+fn names(group: &Group) -> GroupNames {
+    match group {
+        Group::Threads { process, thread } => {
+            GroupNames { process: Some(process.clone()), thread: thread.clone() }
+        }
+        other => GroupNames { process: None, thread: other.name().unwrap_or_default().into() },
+    }
 }
 
 /// The data of a recording that findings need besides its stalls.
@@ -49,14 +78,24 @@ pub struct Background {
     throttled: Vec<ThrottledRow>,
     counters: Vec<CounterTrack>,
     process_counters: Vec<CounterTrack>,
+    periods: Vec<LongPeriod>,
+    over_budget: Vec<OverBudget>,
 }
 
 impl Background {
     pub fn read(recording: &Recording) -> Result<Self, Failure> {
         let counters = recording.counters()?;
+        let (info, threads) = (recording.info()?, recording.threads()?);
+        let sums = recording.span_sums()?;
+        let spans: Vec<Span> = recording.spans()?.into_iter().map(|(_, span)| span).collect();
+        let over_budget = over_budget(&info.budgets, &threads, &sums, &spans);
+        let samples = recording.late_samples()?;
+        let periods = long_periods(&sums, spans, &samples, |stack| recording.resolve(stack))?;
         Ok(Background {
-            info: recording.info()?,
-            threads: recording.threads()?,
+            info,
+            threads,
+            periods,
+            over_budget,
             interrupts: recording.interrupts()?,
             intrusions: recording.intrusions()?,
             kernel_delays: recording.kernel_delays()?,
@@ -67,7 +106,19 @@ impl Background {
         })
     }
 
-    /// The findings from `stalls`, which must be all stalls of the recording.
+    /// Only what concerns these threads; what the machine and other threads did to all remains. The threads
+    /// themselves are the caller's to select.
+    pub fn retain(&mut self, threads: &HashSet<ThreadKey>) {
+        let pids: HashSet<u32> = self.threads.iter().map(|thread| thread.info.pid).collect();
+        self.interrupts.retain(|row| row.victim.is_none_or(|victim| threads.contains(&victim)));
+        self.kernel_delays.retain(|delay| threads.contains(&delay.thread));
+        self.throttled.retain(|row| pids.contains(&row.pid));
+        // A counter of a process is of one of its threads.
+        self.process_counters.retain(|track| track.counter.thread.is_none_or(|key| threads.contains(&key)));
+        self.periods.retain(|period| threads.contains(&period.thread));
+    }
+
+    /// The findings from `stalls`, which must be all stalls of the threads.
     pub fn findings(&self, stalls: Collector) -> Vec<Finding> {
         findings(&stalls.finish(&Surroundings {
             info: &self.info,
@@ -79,6 +130,8 @@ impl Background {
             throttled: &self.throttled,
             counters: &self.counters,
             process_counters: &self.process_counters,
+            periods: &self.periods,
+            over_budget: &self.over_budget,
         }))
     }
 }

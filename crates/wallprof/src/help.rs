@@ -1,9 +1,11 @@
 //! `wallprof help`: the help of a command, or a page of the documentation. Reports point here, because a user of the
 //! binary has no `docs/`.
 
+use std::io::Read;
 use std::process::ExitCode;
 
 use clap::Command;
+use flate2::read::GzDecoder;
 use wallprof_views::{Page, page_text};
 
 use crate::args;
@@ -11,11 +13,13 @@ use crate::failure::Failure;
 use crate::output::to_stdout;
 use crate::terminal::style_for_stdout;
 
-/// The pages that can be printed.
-const PAGES: [Page<'static>; 3] = [
-    Page { name: "findings", markdown: include_str!("../../../docs/findings.md") },
-    Page { name: "recording", markdown: include_str!("../../../docs/recording.md") },
-    Page { name: "symbols", markdown: include_str!("../../../docs/symbols.md") },
+/// A page that can be printed: its name, and its text as build.rs compressed it.
+type Compressed = (&'static str, &'static [u8]);
+
+const PAGES: [Compressed; 3] = [
+    ("findings", include_bytes!(concat!(env!("OUT_DIR"), "/findings.md.gz"))),
+    ("recording", include_bytes!(concat!(env!("OUT_DIR"), "/recording.md.gz"))),
+    ("symbols", include_bytes!(concat!(env!("OUT_DIR"), "/symbols.md.gz"))),
 ];
 
 /// Runs the command. Without a topic it prints what `wallprof --help` prints, and the names of the pages.
@@ -28,7 +32,7 @@ pub fn run(topic: Option<&str>) -> Result<ExitCode, Failure> {
             print(&format!("{text}\nPages: {}: `wallprof help PAGE` prints one.\n", page_names().join(", ")))
         }
         Some(topic) => match (page(topic), command(&mut program, topic)) {
-            (Some(page), _) => print_page(page),
+            (Some(page), _) => print_page(*page),
             (None, Some(command)) => print(&command.render_long_help().to_string()),
             (None, None) => Err(Failure::usage(format!(
                 "`{topic}` is neither a command nor a page: give a command, or {}",
@@ -42,18 +46,25 @@ fn print(text: &str) -> Result<ExitCode, Failure> {
     to_stdout(|out| Ok(write!(out, "{text}")?)).map(|()| ExitCode::SUCCESS)
 }
 
-fn print_page(page: &Page<'_>) -> Result<ExitCode, Failure> {
-    let names = page_names();
-    to_stdout(|mut out| Ok(page_text(&mut out, page, &names, &style_for_stdout())?))
+fn print_page(page: Compressed) -> Result<ExitCode, Failure> {
+    let (names, markdown) = (page_names(), markdown(page));
+    let page = Page { name: page.0, markdown: &markdown };
+    to_stdout(|mut out| Ok(page_text(&mut out, &page, &names, &style_for_stdout())?))
         .map(|()| ExitCode::SUCCESS)
 }
 
-fn page_names() -> Vec<&'static str> {
-    PAGES.iter().map(|page| page.name).collect()
+fn markdown((name, compressed): Compressed) -> String {
+    let mut text = String::new();
+    let read = GzDecoder::new(compressed).read_to_string(&mut text);
+    read.map(|_| text).unwrap_or_else(|error| panic!("build.rs compressed {name}: {error}"))
 }
 
-fn page(name: &str) -> Option<&'static Page<'static>> {
-    PAGES.iter().find(|page| page.name == name)
+fn page_names() -> Vec<&'static str> {
+    PAGES.iter().map(|(name, _)| *name).collect()
+}
+
+fn page(name: &str) -> Option<&'static Compressed> {
+    PAGES.iter().find(|(known, _)| *known == name)
 }
 
 /// A command that the help shows.
@@ -71,9 +82,10 @@ mod tests {
 
     use super::*;
 
-    fn text(page: &Page<'_>) -> String {
-        let mut out = Vec::new();
-        page_text(&mut out, page, &page_names(), &Style { width: 80, ..Style::plain() }).unwrap();
+    fn text(page: &Compressed) -> String {
+        let (mut out, markdown) = (Vec::new(), markdown(*page));
+        let page = Page { name: page.0, markdown: &markdown };
+        page_text(&mut out, &page, &page_names(), &Style { width: 80, ..Style::plain() }).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -91,7 +103,7 @@ mod tests {
             let text = text(page);
             let links = ["](", ".md)", "<a ", "```", "| --"];
             let left = text.lines().find(|line| links.iter().any(|link| line.contains(link)));
-            assert_eq!(left, None, "{}", page.name);
+            assert_eq!(left, None, "{}", page.0);
         }
         assert!(text(page("findings").unwrap()).contains("`wallprof help recording`"));
     }
@@ -130,7 +142,7 @@ mod tests {
                 read += check(&path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let source = fs::read_to_string(&path).unwrap();
-                let is_message = |line: &&str| !line.starts_with("//") && !line.contains("include_str!");
+                let is_message = |line: &&str| !line.starts_with("//");
                 let program = source.split("#[cfg(test)]").next().unwrap_or_default();
                 let found =
                     program.lines().map(str::trim).filter(is_message).find(|line| line.contains("docs/"));

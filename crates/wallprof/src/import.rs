@@ -100,10 +100,7 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
             say(&done_line(&outcome, &summary, &args.output));
             Ok(())
         }
-        _ => Err(Failure::new(
-            Exit::NothingRecorded,
-            format!("nothing is recorded in {}: record while the program runs", shown(file)),
-        )),
+        _ => Err(Failure::new(Exit::NothingRecorded, nothing_recorded(&outcome, file))),
     }
 }
 
@@ -306,6 +303,15 @@ fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
     format!("imported {}: `wallprof report {}` shows it", parts.join("; "), output.display())
 }
 
+/// The error for a file without threads.
+fn nothing_recorded(outcome: &Outcome, file: &Path) -> String {
+    let advice = match outcome.calls {
+        Some(_) => "of perf script's text only traces are imported: import the perf.data",
+        None => "record while the program runs",
+    };
+    format!("nothing is recorded in {}: {advice}", shown(file))
+}
+
 /// The error for a trace of which nothing can be decoded, in a file without other data.
 fn nothing_decoded(outcome: &Outcome, file: &Path) -> String {
     let what = match &lost(outcome)[..] {
@@ -348,6 +354,15 @@ mod tests {
             line.contains("8 of 9 user stacks complete (1 read_failed); losses: 2 binaries_missing:"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn text_without_a_trace_is_sent_back_to_its_perf_data() {
+        let mut outcome = Outcome::default();
+        let text = nothing_recorded(&outcome, Path::new("a.data"));
+        assert_eq!(text, "nothing is recorded in a.data: record while the program runs");
+        outcome.calls = Some(0);
+        assert!(nothing_recorded(&outcome, Path::new("a.txt")).ends_with("import the perf.data"));
     }
 
     #[test]

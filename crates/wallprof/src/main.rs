@@ -2,7 +2,9 @@
 
 mod additions;
 mod args;
+mod bins;
 mod blame;
+mod budgets;
 mod check;
 mod cpu_list;
 mod debug_downloads;
@@ -32,6 +34,7 @@ mod stacks;
 mod stages;
 mod stalls;
 mod symbolize;
+mod tables;
 mod tail;
 mod terminal;
 mod threads;
@@ -49,7 +52,7 @@ use failure::Failure;
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Record where threads spend their wall time
-    Record(args::RecordArgs),
+    Record(Box<args::RecordArgs>),
     /// Show each thread's ledger, latencies, top stalls, losses and cost
     Report(args::ReportArgs),
     /// Show groups of stalls with equal stacks, or single stalls, with waker and the threads that ran instead
@@ -78,7 +81,9 @@ enum Command {
     #[command(after_help = args::SYMBOLIZE_HELP)]
     Symbolize(args::SymbolizeArgs),
     /// Record continuously in bounded memory; serve metrics, exemplars for alerts and a flight recording
-    Watch(args::WatchArgs),
+    Watch(Box<args::WatchArgs>),
+    /// Show live, in the terminal, which threads are late and why
+    Top(args::TopArgs),
     /// Arm, disarm or query a running watcher, or have it write a snapshot
     Ctl(args::CtlArgs),
     /// List what this kernel, these permissions and this hardware allow
@@ -93,6 +98,12 @@ enum Command {
     /// `record -- CMD` starts CMD with this: it waits until the probes are armed
     #[command(name = record::held::SUBCOMMAND, hide = true)]
     Held(args::HeldArgs),
+    /// `watch --parquet` writes each part of its tables with this
+    #[command(name = watch::TABLES, hide = true)]
+    Tables(args::TablesArgs),
+    /// `watch` reads the last minutes for its port with this
+    #[command(name = watch::LATEST, hide = true)]
+    Latest(args::LatestArgs),
 }
 
 /// What a command may do with the capabilities that the program was started with.
@@ -124,8 +135,12 @@ fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
     if command.rights() == Rights::Dropped {
         rights::drop_for_files();
     }
+    // The children of `watch` share its terminal.
+    if command.rights() == Rights::Dropped && !matches!(command, Command::Tables(_) | Command::Latest(_)) {
+        stages::show_on_terminal();
+    }
     match command {
-        Command::Record(args) => record::run(args, started),
+        Command::Record(args) => record::run(*args, started),
         Command::Report(args) => report::run(&args),
         Command::Stalls(args) => stalls::run(&args),
         Command::Stacks(args) => stacks::run(args),
@@ -140,12 +155,15 @@ fn run(parsed: Parsed, started: Instant) -> Result<ExitCode, Failure> {
         Command::Import(args) => import::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Top(args) => watch::top(args),
         Command::Ctl(args) => watch::control(&args),
         Command::Demo(args) => demo::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),
         Command::Help(args) => help::run(args.topic.as_deref()),
         Command::Documents(args) => documents::run(&args.folder),
         Command::Held(args) => record::held::hold(args.command),
+        Command::Tables(args) => watch::write_part(&args),
+        Command::Latest(args) => watch::print_latest(&args),
     }
 }
 
@@ -154,6 +172,7 @@ impl Command {
         match self {
             Command::Record(_)
             | Command::Watch(_)
+            | Command::Top(_)
             | Command::Stacks(_)
             | Command::Doctor(_)
             | Command::Demo(_)
@@ -172,7 +191,9 @@ impl Command {
             | Command::Symbolize(_)
             | Command::Ctl(_)
             | Command::Help(_)
-            | Command::Documents(_) => Rights::Dropped,
+            | Command::Documents(_)
+            | Command::Tables(_)
+            | Command::Latest(_) => Rights::Dropped,
         }
     }
 }

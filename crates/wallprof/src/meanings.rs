@@ -13,10 +13,16 @@ use crate::args::{MeaningArgs, WaitsArgs};
 use crate::failure::Failure;
 use crate::open;
 use crate::output::to_stdout;
+use crate::stages;
 
 /// Opens a recording whose waits have meanings.
 pub fn open_recording(file: &Path, rules: &Rules) -> Result<Recording, Failure> {
-    let mut recording = Recording::open(file)?;
+    with_meanings(Recording::open(file)?, rules)
+}
+
+/// Gives the waits of a recording their meanings.
+pub fn with_meanings(mut recording: Recording, rules: &Rules) -> Result<Recording, Failure> {
+    recording.set_progress(stages::reading);
     let mut waits = Waits::new(&recording.processes()?);
     for sample in recording.samples(..)? {
         waits.add_sample(&sample?);

@@ -10,6 +10,7 @@ use wallprof_recording::{PlaceError, output_place};
 
 use crate::failure::Failure;
 use crate::open;
+use crate::stages;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 /// The permission bits that a picture takes over from its recording.
@@ -17,7 +18,7 @@ const READ_AND_WRITE: u32 = 0o666;
 
 /// Runs `write` on a buffered stdout. A closed pipe (`| head`) is no failure.
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<(), WriteFailure>) -> Result<(), Failure> {
-    let mut stdout = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
+    let mut stdout = BufWriter::with_capacity(BUFFER_BYTES, EndsStages(io::stdout().lock()));
     let written = write(&mut stdout).and_then(|()| Ok(stdout.flush()?));
     // Bytes that are still buffered after a failure are dropped.
     let _ = stdout.into_parts();
@@ -28,6 +29,20 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<(), WriteFailure>)
             "cannot write to standard output: {error}: write to a place with enough space"
         ))),
         Err(WriteFailure::Input(failure)) => Err(failure),
+    }
+}
+
+/// What is written here may be on the terminal that shows what is read: the line ends before it.
+struct EndsStages<W>(W);
+
+impl<W: Write> Write for EndsStages<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        stages::end();
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -71,6 +86,7 @@ pub fn to_file(
         Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => into_device(path, write),
         _ => into_new_file(path, recordings, write),
     };
+    stages::erase();
     written.map_err(|failure| match failure {
         WriteFailure::Input(failure) => failure,
         WriteFailure::Output(error) => {
@@ -84,7 +100,7 @@ fn into_device(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<(), WriteFailure>,
 ) -> Result<(), WriteFailure> {
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, open::device(path)?);
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, EndsStages(open::device(path)?));
     write(&mut out)?;
     Ok(out.flush()?)
 }

@@ -3,16 +3,22 @@
 use std::io::Write;
 use std::path::Path;
 
+use wallprof_analysis::bins::{Samples, Slots};
 use wallprof_analysis::rules::Collector;
+use wallprof_analysis::spans::Tails;
 use wallprof_analysis::waits::Rules;
-use wallprof_page::{Ledgers, Page, Samples, Slots, Stalls, ordered, page_html};
+use wallprof_analysis::weights::Side;
+use wallprof_model::profile::Thread;
+use wallprof_page::{Page, SPAN_OPTIONS, Stalls, ordered, page_html};
 use wallprof_recording::Recording;
 
+use crate::bins;
 use crate::failure::Failure;
 use crate::findings::Background;
 use crate::meanings::open_recording;
-use crate::output::{WriteFailure, to_file};
-use crate::stages::Stages;
+use crate::output::{WriteFailure, to_file, to_stdout};
+use crate::stages;
+use crate::tail;
 
 /// Writes the page of the recording in `file`.
 ///
@@ -20,10 +26,16 @@ use crate::stages::Stages;
 /// `output` does not end in `.html`; the recording cannot be read; the page cannot be written.
 pub fn write(file: &Path, output: &Path, rules: &Rules) -> Result<(), Failure> {
     check_name(output)?;
-    let mut stages = Stages::on_stderr();
-    stages.start("reading waits");
     let recording = open_recording(file, rules)?;
-    to_file(output, &[file], |out| write_page(out, &recording, &mut stages))
+    to_file(output, &[file], |out| write_page(out, &recording))
+}
+
+/// Prints the page of a recording.
+///
+/// # Errors
+/// The recording cannot be read; stdout cannot be written.
+pub fn print(recording: &Recording) -> Result<(), Failure> {
+    to_stdout(|out| write_page(out, recording))
 }
 
 fn check_name(output: &Path) -> Result<(), Failure> {
@@ -38,38 +50,29 @@ fn check_name(output: &Path) -> Result<(), Failure> {
 }
 
 /// Reads each kind of row once.
-fn write_page(out: &mut dyn Write, recording: &Recording, stages: &mut Stages) -> Result<(), WriteFailure> {
-    stages.start("reading threads");
+fn write_page(out: &mut dyn Write, recording: &Recording) -> Result<(), WriteFailure> {
     let background = Background::read(recording)?;
     let threads = ordered(&background.threads);
-    let mut ledgers = Ledgers::new(&background.info, &threads);
-    for row in recording.ledger(..).map_err(Failure::from)? {
-        ledgers.add(&row.map_err(Failure::from)?);
-        stages.row();
-    }
-    let ledger = ledgers.finish();
+    let ledger = bins::ledger(recording, &background.info, &threads)?;
     let slots = Slots::new(&background.info, &threads, &ledger);
-    let mut samples = Samples::new(&slots);
-    stages.start("reading samples");
-    for sample in recording.samples(..).map_err(Failure::from)? {
-        let sample = sample.map_err(Failure::from)?;
-        stages.row();
-        let meaning = recording.meaning(&sample);
-        samples.add(&sample, meaning, |stack| recording.resolve(stack)).map_err(Failure::from)?;
-    }
+    let mut samples = Samples::new(&slots, Side::Both);
+    bins::add_samples(&mut samples, recording)?;
     let (mut stalls, mut collector) = (Stalls::default(), Collector::default());
-    stages.start("reading stalls");
+    let mut tails = tails(recording, &threads)?;
     recording
         .each_stall(|stall| {
-            stages.row();
             collector.add(&stall);
             samples.add_wait(&stall);
+            tails.add(&stall);
             stalls.add(stall);
         })
         .map_err(Failure::from)?;
-    stages.start("searching for causes");
+    tail::add_late(&mut tails, recording)?;
+    let more_kinds = tails.left_out();
+    let kinds = tails.finish();
+    stages::start("searching for causes");
     let findings = background.findings(collector);
-    stages.start("writing the page");
+    stages::start("writing the page");
     let counters = recording.counters().map_err(Failure::from)?;
     let mut tracks = counters.whole(|_| true).map_err(Failure::from)?;
     tracks.extend(counters.whole_of_processes(|_| true).map_err(Failure::from)?);
@@ -80,11 +83,18 @@ fn write_page(out: &mut dyn Write, recording: &Recording, stages: &mut Stages) -
         folded: &recording.folded().map_err(Failure::from)?,
         counters: &tracks,
         marks: &recording.marks().map_err(Failure::from)?,
+        kinds: (&kinds, more_kinds),
+        has_calls: !recording.threads_with_calls().map_err(Failure::from)?.is_empty(),
         ledger,
-        samples,
+        samples: samples.finish(),
         stalls,
     };
     Ok(page_html(out, page)?)
+}
+
+fn tails(recording: &Recording, threads: &[Thread]) -> Result<Tails, Failure> {
+    let (sums, spans) = (recording.span_sums()?, recording.spans()?);
+    Ok(Tails::new(threads, &sums, spans, &SPAN_OPTIONS, |_| true))
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! `wallprof report`: where each thread's time went, and why it was late.
 
+use std::collections::HashSet;
 use std::process::ExitCode;
 
 use wallprof_analysis::StallDigest;
 use wallprof_analysis::calls::{FunctionCalls, functions};
 use wallprof_analysis::rules::Collector;
+use wallprof_model::profile::Thread;
+use wallprof_model::{ThreadCalls, ThreadKey};
 use wallprof_recording::Recording;
 use wallprof_views::{Report, functions_text, report_json, report_json_with_functions, report_text};
 
@@ -14,7 +17,9 @@ use crate::findings::Background;
 use crate::meanings::open_recording;
 use crate::output::to_stdout;
 use crate::page;
+use crate::stages;
 use crate::terminal::style_for_stdout;
+use crate::threads::Threads;
 
 /// The number of stalls that a report shows with their stacks.
 const LONGEST_SHOWN: usize = 5;
@@ -26,10 +31,18 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let recording = open_recording(&args.file, &args.meaning.rules()?)?;
-    let (stalls, collector) = stalls(&recording)?;
-    let background = Background::read(&recording)?;
-    let folded = recording.folded()?;
+    let mut background = Background::read(&recording)?;
+    let selected = Threads::from_args(None, args.container.as_deref())?;
+    let mut folded = recording.folded()?;
+    let keys = selected.keys(&recording)?;
+    if let Some(keys) = &keys {
+        selected.retain(&mut background.threads, &args.file)?;
+        background.retain(keys);
+        folded.retain(|stalls| keys.contains(&stalls.thread));
+    }
+    let (stalls, collector) = stalls(&recording, keys.as_ref())?;
     let marks = recording.marks()?;
+    stages::start("searching for causes");
     let findings = background.findings(collector);
     let report = Report {
         info: &background.info,
@@ -41,7 +54,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         stalls: &stalls,
         findings: &findings,
     };
-    let functions = called_functions(&recording)?;
+    let functions = called_functions(&recording, &background.threads)?;
     to_stdout(|mut out| {
         match args.json {
             true if functions.is_empty() => report_json(&mut out, &report)?,
@@ -56,21 +69,33 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads all stalls once, in the two forms that a report needs.
-fn stalls(recording: &Recording) -> Result<(StallDigest, Collector), Failure> {
+/// Reads the stalls of these threads once, in the two forms that a report needs. `None`: of all threads.
+fn stalls(
+    recording: &Recording,
+    of: Option<&HashSet<ThreadKey>>,
+) -> Result<(StallDigest, Collector), Failure> {
     let (mut digest, mut collector) = (StallDigest::new(LONGEST_SHOWN), Collector::default());
     recording.each_stall(|stall| {
-        digest.add(&stall);
-        collector.add(&stall);
+        if of.is_none_or(|threads| threads.contains(&stall.thread)) {
+            digest.add(&stall);
+            collector.add(&stall);
+        }
     })?;
     Ok((digest, collector))
 }
 
-/// The calls of each function, where every call was traced.
-pub fn called_functions(recording: &Recording) -> Result<Vec<FunctionCalls>, Failure> {
-    let mut calls = Vec::new();
-    for thread in recording.threads_with_calls()? {
-        calls.push(recording.calls(thread)?);
+/// The calls of each function in these threads, where every call was traced.
+pub fn called_functions(recording: &Recording, threads: &[Thread]) -> Result<Vec<FunctionCalls>, Failure> {
+    Ok(functions(&called_threads(recording, threads)?))
+}
+
+/// The calls of those of these threads whose calls are known.
+pub fn called_threads(recording: &Recording, threads: &[Thread]) -> Result<Vec<ThreadCalls>, Failure> {
+    let with_calls = recording.threads_with_calls()?;
+    if with_calls.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(functions(&calls))
+    let of: HashSet<ThreadKey> = threads.iter().map(|thread| thread.info.key).collect();
+    let with_calls = with_calls.into_iter().filter(|thread| of.contains(thread));
+    Ok(with_calls.map(|thread| recording.calls(thread)).collect::<Result<_, _>>()?)
 }

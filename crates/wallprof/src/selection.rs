@@ -1,6 +1,6 @@
 //! The weighted stacks of a selected part of a recording.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::ops::{Bound, Range};
 use std::path::Path;
 
@@ -14,10 +14,7 @@ use wallprof_recording::{Recording, StallFilter};
 use crate::args::SelectionArgs;
 use crate::failure::{Exit, Failure};
 use crate::meanings::open_recording;
-use crate::threads::Threads;
-
-/// Limit on the names in an error.
-const MAX_NAMES: usize = 8;
+use crate::threads::{Threads, listed, no_container};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -191,8 +188,8 @@ impl Selection {
         }))
     }
 
-    fn check_threads(&self, threads: &[Thread], file: &Path) -> Result<(), Failure> {
-        let file = file.display();
+    fn check_threads(&self, threads: &[Thread], place: &Path) -> Result<(), Failure> {
+        let file = place.display();
         if threads.iter().all(|thread| thread.ledger.wall_ns == 0) {
             let message =
                 format!("nothing was recorded in {file} in that time: record again, or give another time");
@@ -207,15 +204,8 @@ impl Selection {
                 let names = listed(infos().map(|thread| thread.comm.as_str()));
                 format!("no thread in {file} is named `{glob}`: there are {names}")
             }
-            (_, Some(glob)) if !infos().any(|thread| self.threads.is_in_container(thread)) => {
-                let containers: BTreeSet<String> = infos().filter_map(|thread| thread.container()).collect();
-                match containers.is_empty() {
-                    true => format!("no thread in {file} is in a container: omit --container"),
-                    false => {
-                        let ids = listed(containers.iter().map(String::as_str));
-                        format!("no thread in {file} is in a container `{glob}`: there are {ids}")
-                    }
-                }
+            (_, Some(_)) if !infos().any(|thread| self.threads.is_in_container(thread)) => {
+                no_container(&self.threads, infos(), place)
             }
             _ => format!("no thread in {file} matches both --thread and --container: give one of them"),
         }))
@@ -366,17 +356,6 @@ fn outside(info: &RecordingInfo, zone: &Zone, file: &Path) -> Failure {
             shown(info.end)
         )
     })
-}
-
-/// The first of the names, without duplicates.
-fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: BTreeSet<&str> = names.collect();
-    let mut shown: Vec<&str> = names.iter().copied().take(MAX_NAMES).collect();
-    let more = format!("{} more", names.len() - shown.len());
-    if names.len() > shown.len() {
-        shown.push(&more);
-    }
-    shown.join(", ")
 }
 
 fn usage(option: &str, error: impl std::fmt::Display) -> Failure {

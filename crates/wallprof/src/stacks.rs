@@ -49,11 +49,14 @@ pub fn run(args: StacksArgs) -> Result<ExitCode, Failure> {
     if seen.lost_stacks > 0 {
         say(&format!("{} stacks are missing: there was no memory for them in the kernel", seen.lost_stacks));
     }
-    let is_shown = |thread: &ThreadNow| shown.as_ref().is_none_or(|tids| tids.contains(&thread.tid));
+    let is_shown = |thread: &ThreadNow| match &shown {
+        Some(tids) => tids.contains(&thread.tid),
+        None => !seen.holders.contains(&thread.tid),
+    };
     if !seen.threads.iter().any(is_shown) {
         return Err(Failure::new(Exit::NothingRecorded, nothing_seen(&options.target)));
     }
-    print(seen.threads, is_shown, shape)
+    print(&seen.threads, is_shown, shape)
 }
 
 fn look(targets: Targets, options: &RecordOptions) -> Result<Seen, Failure> {
@@ -100,15 +103,15 @@ fn nothing_seen(target: &Target) -> String {
 }
 
 fn print(
-    threads: Vec<ThreadNow>,
+    threads: &[ThreadNow],
     is_shown: impl Fn(&ThreadNow) -> bool,
     shape: Shape,
 ) -> Result<ExitCode, Failure> {
     to_stdout(|mut out| {
         match shape {
-            Shape::WaitsFor => waits_text(&mut out, &threads, &style_for_stdout())?,
-            Shape::Groups => threads_text(&mut out, &threads, &is_shown, &style_for_stdout())?,
-            Shape::Json => threads_json(&mut out, &threads, &is_shown)?,
+            Shape::WaitsFor => waits_text(&mut out, threads, &style_for_stdout())?,
+            Shape::Groups => threads_text(&mut out, threads, &is_shown, &style_for_stdout())?,
+            Shape::Json => threads_json(&mut out, threads, &is_shown)?,
         }
         Ok(())
     })?;

@@ -1,61 +1,78 @@
-//! A line on stderr that says what a long command reads.
+//! A line on a terminal that says what a long command reads, and how much of it.
+//!
+//! It is on stderr, and ends where the command's own output starts: both may be the same terminal.
 
+use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// Short commands print nothing.
 const FIRST_AFTER: Duration = Duration::from_millis(700);
 const EVERY: Duration = Duration::from_millis(200);
-/// Rows between two looks at the clock.
-const ROWS: u64 = 1024;
 
-/// What is being read, and how many rows of it; nothing if stderr is not a terminal.
-pub struct Stages {
-    what: &'static str,
-    rows: u64,
+#[derive(Default)]
+struct Stages {
+    /// `None`: nothing is printed.
     next: Option<Instant>,
     is_shown: bool,
 }
 
+thread_local! {
+    static STAGES: RefCell<Stages> = RefCell::default();
+}
+
+/// From now on, what this thread reads is shown, if stderr is a terminal. Other threads print nothing.
+pub fn show_on_terminal() {
+    let next = io::stderr().is_terminal().then(|| Instant::now() + FIRST_AFTER);
+    STAGES.with_borrow_mut(|stages| stages.next = next);
+}
+
+/// This stage is next: `searching for causes`.
+pub fn start(what: &str) {
+    STAGES.with_borrow_mut(|stages| stages.print(what, None));
+}
+
+/// So much was read of the rows of a kind.
+pub fn reading(what: &str, done: u64, of: u64) {
+    STAGES.with_borrow_mut(|stages| stages.print(what, Some((done, of))));
+}
+
+/// Removes the line, until more is read.
+pub fn erase() {
+    STAGES.with_borrow_mut(Stages::erase);
+}
+
+/// Removes the line for good.
+pub fn end() {
+    STAGES.with_borrow_mut(|stages| {
+        stages.erase();
+        stages.next = None;
+    });
+}
+
 impl Stages {
-    pub fn on_stderr() -> Self {
-        let next = io::stderr().is_terminal().then(|| Instant::now() + FIRST_AFTER);
-        Stages { what: "", rows: 0, next, is_shown: false }
-    }
-
-    /// Starts another stage: `reading stalls`.
-    pub fn start(&mut self, what: &'static str) {
-        (self.what, self.rows) = (what, 0);
-        self.show();
-    }
-
-    /// A row of this stage was read.
-    pub fn row(&mut self) {
-        self.rows += 1;
-        if self.rows.is_multiple_of(ROWS) {
-            self.show();
-        }
-    }
-
-    fn show(&mut self) {
+    fn print(&mut self, what: &str, read: Option<(u64, u64)>) {
         let now = Instant::now();
         if self.next.is_none_or(|next| now < next) {
             return;
         }
         self.next = Some(now + EVERY);
         self.is_shown = true;
-        let _ = match self.rows {
-            0 => write!(io::stderr(), "\r\x1b[K{} …", self.what),
-            rows => write!(io::stderr(), "\r\x1b[K{}: {rows} rows", self.what),
-        };
+        let _ = write!(io::stderr(), "\r\x1b[K{}", line(what, read));
+    }
+
+    fn erase(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
     }
 }
 
-impl Drop for Stages {
-    /// Removes the line.
-    fn drop(&mut self) {
-        if self.is_shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+fn line(what: &str, read: Option<(u64, u64)>) -> String {
+    match read {
+        None => format!("{what} …"),
+        Some((done, of)) => {
+            format!("reading {what}: {} %", (done.min(of) * 100).checked_div(of).unwrap_or(100))
         }
     }
 }
@@ -65,13 +82,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_counted_by_stage_and_shown_when_it_takes_long() {
-        let mut stages = Stages { what: "", rows: 0, next: None, is_shown: false };
-        stages.start("reading stalls");
-        (0..3 * ROWS).for_each(|_| stages.row());
-        assert_eq!((stages.rows, stages.is_shown), (3 * ROWS, false), "stderr is no terminal");
-        stages.next = Some(Instant::now());
-        stages.start("writing the page");
-        assert_eq!((stages.rows, stages.is_shown), (0, true));
+    fn a_line_has_the_share_that_was_read() {
+        assert_eq!(line("stalls", Some((500, 2_000))), "reading stalls: 25 %");
+        assert_eq!(line("stalls", Some((3, 2))), "reading stalls: 100 %");
+        assert_eq!(line("samples", Some((0, 0))), "reading samples: 100 %");
+        assert_eq!(line("writing the page", None), "writing the page …");
+    }
+
+    #[test]
+    fn nothing_is_printed_unless_asked_or_after_the_end() {
+        start("searching for causes");
+        assert!(!STAGES.with_borrow(|stages| stages.is_shown));
+        STAGES.with_borrow_mut(|stages| stages.next = Some(Instant::now()));
+        reading("stalls", 1, 2);
+        assert!(STAGES.with_borrow(|stages| stages.is_shown));
+        end();
+        reading("stalls", 2, 2);
+        assert!(!STAGES.with_borrow(|stages| stages.is_shown));
     }
 }

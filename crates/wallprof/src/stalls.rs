@@ -1,14 +1,14 @@
 //! `wallprof stalls`: groups of stalls with equal stacks, or the stalls one by one, as they are read.
 
-use std::collections::HashSet;
 use std::io::Write;
 use std::process::ExitCode;
 
 use wallprof_analysis::counters::{marks_around, moved, time_around};
 use wallprof_analysis::receive::backlog;
-use wallprof_analysis::{EqualStacks, Holders, Timepoint, Zone, holder_of, ns_from_duration};
+use wallprof_analysis::spans::SpansAround;
+use wallprof_analysis::{EqualStacks, Holders, Timepoint, Zone, ns_from_duration};
 use wallprof_model::profile::{RecordingInfo, StallRecord};
-use wallprof_model::{Mark, MonoNs, Reason, StallKind, StallReason};
+use wallprof_model::{Mark, MonoNs, StallKind, StallReason};
 use wallprof_recording::{Counters, Recording, StallFilter, Stalls};
 use wallprof_views::{StallGroupsText, StallsText, Style, Surroundings, stall_json};
 
@@ -30,7 +30,12 @@ pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
     // The stall of an id is shown by itself.
     let each = args.each || args.id.is_some();
     let holders = if args.json || each { holders(&recording)? } else { Holders::default() };
-    let mut context = Context { counters: recording.counters()?, marks: recording.marks()?, holders };
+    let mut context = Context {
+        counters: recording.counters()?,
+        marks: recording.marks()?,
+        spans: SpansAround::new(recording.spans()?),
+        holders,
+    };
     to_stdout(|out| match (args.json, each) {
         (true, _) => write_json(out, stalls, &mut context, &info),
         (false, true) => write_each(out, stalls, &mut context, &info, &style),
@@ -41,15 +46,12 @@ pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
 
 /// What the threads did that held locks for which others waited.
 fn holders(recording: &Recording) -> Result<Holders, Failure> {
-    let mut threads = HashSet::new();
-    // A wait for a lock with a longer wait for a CPU behind it has the other reason.
-    for reason in [StallReason::Blocked(Reason::Lock), StallReason::Runnable] {
-        let waits = StallFilter { reason: Some(reason), include_voluntary: true, ..StallFilter::default() };
-        for wait in recording.stalls(&waits)? {
-            threads.extend(holder_of(&wait?));
-        }
+    let mut holders = Holders::default();
+    let waits = StallFilter { for_locks: true, include_voluntary: true, ..StallFilter::default() };
+    for wait in recording.stalls(&waits)? {
+        holders.add_wait(&wait?);
     }
-    let mut holders = Holders::new(threads.clone());
+    let threads = holders.threads();
     if !threads.is_empty() {
         let theirs =
             StallFilter { threads: Some(threads), include_voluntary: true, ..StallFilter::default() };
@@ -64,6 +66,7 @@ fn holders(recording: &Recording) -> Result<Holders, Failure> {
 struct Context<'r> {
     counters: Counters<'r>,
     marks: Vec<Mark>,
+    spans: SpansAround,
     holders: Holders,
 }
 
@@ -79,7 +82,8 @@ impl Context<'_> {
             }
         };
         let marks = marks_around(&self.marks, time).cloned().collect();
-        Ok(Surroundings { counters, backlog, marks, holder: self.holders.during(stall) })
+        let spans = self.spans.of(stall);
+        Ok(Surroundings { counters, backlog, marks, spans, holder: self.holders.during(stall) })
     }
 }
 
@@ -205,6 +209,7 @@ impl Criteria {
             threads: self.threads.keys(recording)?,
             during: self.during(info, zone)?,
             include_voluntary: self.all,
+            for_locks: false,
         })
     }
 
@@ -235,6 +240,8 @@ fn usage(option: &str, error: impl std::fmt::Display) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use wallprof_model::Reason;
+
     use super::*;
     use crate::args::MeaningArgs;
 

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use wallprof_analysis::Glob;
 use wallprof_analysis::spans::{TailOptions, Tails};
+use wallprof_model::StackId;
+use wallprof_recording::Recording;
 use wallprof_views::{TailText, tail_json, tail_svg};
 
 use crate::args::TailArgs;
@@ -11,13 +13,14 @@ use crate::failure::Failure;
 use crate::meanings::open_recording;
 use crate::output::{check_picture, to_file, to_stdout};
 use crate::terminal::style_for_stdout;
+use crate::threads::Threads;
 
 /// Runs the command. The options are checked before the file is opened.
 pub fn run(args: &TailArgs) -> Result<ExitCode, Failure> {
     let glob = |option: &str, text: Option<&str>| {
         text.map(Glob::new).transpose().map_err(|error| Failure::usage(format!("{option}: {error}")))
     };
-    let thread = glob("--thread", args.thread.as_deref())?;
+    let selected = Threads::from_args(args.thread.as_deref(), args.container.as_deref())?;
     let kind = glob("--kind", args.kind.as_deref())?;
     let options = options(args)?;
     if let Some(file) = &args.output {
@@ -25,16 +28,14 @@ pub fn run(args: &TailArgs) -> Result<ExitCode, Failure> {
     }
     let recording = open_recording(&args.file, &args.meaning.rules()?)?;
     let accepts = |glob: &Option<Glob>, name: &str| glob.as_ref().is_none_or(|glob| glob.matches(name));
-    let mut tails = Tails::new(
-        &recording.threads()?,
-        &recording.span_sums()?,
-        recording.spans()?,
-        &options,
-        |name| accepts(&thread, name),
-        |name| accepts(&kind, name),
-    );
+    let mut threads = recording.threads()?;
+    selected.retain(&mut threads, &args.file)?;
+    let mut tails = Tails::new(&threads, &recording.span_sums()?, recording.spans()?, &options, |name| {
+        accepts(&kind, name)
+    });
     if tails.looks_for_waits() {
         recording.each_stall(|stall| tails.add(&stall))?;
+        add_late(&mut tails, &recording)?;
     }
     let info = recording.info()?;
     let left_out = tails.left_out();
@@ -53,6 +54,16 @@ pub fn run(args: &TailArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Adds what threads did late in long spans.
+pub fn add_late(tails: &mut Tails, recording: &Recording) -> Result<(), Failure> {
+    for sample in recording.late_samples()? {
+        let stack = |id: Option<StackId>| id.map(|id| recording.resolve(id)).transpose();
+        let (user, kernel) = (stack(sample.user)?, stack(sample.kernel)?);
+        tails.add_late(&sample, user.as_ref(), kernel.as_ref());
+    }
+    Ok(())
+}
+
 fn options(args: &TailArgs) -> Result<TailOptions, Failure> {
     let tail = percentile(&args.tail).map_err(|error| Failure::usage(format!("--tail: {error}")))?;
     let wrong = || {
@@ -64,7 +75,7 @@ fn options(args: &TailArgs) -> Result<TailOptions, Failure> {
     let (from, to) = args.body.split_once('-').ok_or_else(wrong)?;
     let body = (percentile(from).map_err(|_| wrong())?, percentile(to).map_err(|_| wrong())?);
     match body.0 <= body.1 {
-        true => Ok(TailOptions { tail, body }),
+        true => Ok(TailOptions { tail, body, or_lower: false }),
         false => Err(wrong()),
     }
 }

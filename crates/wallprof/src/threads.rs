@@ -1,12 +1,17 @@
 //! The threads that a reader selects: by name (`--thread`) and by container (`--container`).
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
 
 use wallprof_analysis::Glob;
+use wallprof_model::profile::Thread;
 use wallprof_model::{ThreadInfo, ThreadKey};
 use wallprof_recording::Recording;
 
 use crate::failure::Failure;
+
+/// Limit on the names in an error.
+const MAX_NAMES: usize = 8;
 
 /// Both conditions hold for a selected thread; one that was not given always holds.
 pub struct Threads {
@@ -41,11 +46,27 @@ impl Threads {
     }
 
     pub fn has_name(&self, thread: &ThreadInfo) -> bool {
-        self.name.as_ref().is_none_or(|(_, glob)| glob.matches(&thread.comm))
+        self.accepts_name(&thread.comm)
+    }
+
+    pub fn accepts_name(&self, name: &str) -> bool {
+        self.name.as_ref().is_none_or(|(_, glob)| glob.matches(name))
     }
 
     pub fn is_in_container(&self, thread: &ThreadInfo) -> bool {
         self.container.as_ref().is_none_or(|(_, glob)| thread.container().is_some_and(|id| glob.matches(&id)))
+    }
+
+    /// Only these threads.
+    ///
+    /// # Errors
+    /// `--container` was given, and no thread is in such a container.
+    pub fn retain(&self, threads: &mut Vec<Thread>, file: &Path) -> Result<(), Failure> {
+        if self.container.is_some() && !threads.iter().any(|thread| self.is_in_container(&thread.info)) {
+            return Err(Failure::failed(no_container(self, threads.iter().map(|thread| &thread.info), file)));
+        }
+        threads.retain(|thread| self.matches(&thread.info));
+        Ok(())
     }
 
     /// The selected threads. `None`: all of them.
@@ -57,6 +78,32 @@ impl Threads {
         let selected = threads.iter().filter(|thread| self.matches(&thread.info));
         Ok(Some(selected.map(|thread| thread.info.key).collect()))
     }
+}
+
+/// What to do where no thread is in a container that `--container` names.
+pub fn no_container<'t>(
+    selected: &Threads,
+    threads: impl Iterator<Item = &'t ThreadInfo>,
+    file: &Path,
+) -> String {
+    let (file, glob) = (file.display(), selected.container_glob().unwrap_or("*"));
+    let containers: BTreeSet<String> = threads.filter_map(ThreadInfo::container).collect();
+    if containers.is_empty() {
+        return format!("no thread in {file} is in a container: omit --container");
+    }
+    let ids = listed(containers.iter().map(String::as_str));
+    format!("no thread in {file} is in a container `{glob}`: there are {ids}")
+}
+
+/// The first of the names, without duplicates.
+pub fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: BTreeSet<&str> = names.collect();
+    let mut shown: Vec<&str> = names.iter().copied().take(MAX_NAMES).collect();
+    let more = format!("{} more", names.len() - shown.len());
+    if names.len() > shown.len() {
+        shown.push(&more);
+    }
+    shown.join(", ")
 }
 
 #[cfg(test)]

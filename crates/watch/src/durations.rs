@@ -10,10 +10,19 @@ use wallprof_model::histogram::{Cell, bucket_from_ns, range_from_bucket};
 pub const FIRST_EDGE: u32 = 12;
 pub const EDGES: usize = 21;
 
-/// A stall that a bucket points to.
+/// What a bucket points to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shown {
+    /// By its id in the flight recording.
+    Stall(u64),
+    /// A span of this thread, which ended at the exemplar's time.
+    Thread(u32),
+}
+
+/// One of the durations of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exemplar {
-    pub stall_id: u64,
+    pub of: Shown,
     pub ns: u64,
     pub at: EpochNs,
 }

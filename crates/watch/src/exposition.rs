@@ -6,18 +6,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use wallprof_model::MonoNs;
 
-use crate::durations::{Durations, EDGES, Exemplar, FIRST_EDGE};
+use crate::durations::{Durations, EDGES, Exemplar, FIRST_EDGE, Shown};
 use crate::metrics::Metrics;
 use crate::openmetrics::{self, Bucket, Kind, Text};
 use crate::series::{Family, Labels};
 
 /// The names of all metrics, as Prometheus queries them (histograms without their suffixes).
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 19] = [
     "wallprof_stalls_total",
     "wallprof_stall_seconds_total",
     "wallprof_offcpu_seconds",
     "wallprof_runqueue_seconds",
     "wallprof_fault_seconds",
+    "wallprof_span_seconds",
+    "wallprof_spans_over_budget_total",
     "wallprof_oncpu_seconds_total",
     "wallprof_longest_stall_seconds",
     "wallprof_guard_intrusions_total",
@@ -90,10 +92,11 @@ fn write_stalls(metrics: &Metrics, text: &mut Text) {
 }
 
 fn write_durations(metrics: &Metrics, text: &mut Text) {
-    let families: [(&str, &str, &Family<Durations>); 3] = [
+    let families: [(&str, &str, &Family<Durations>); 4] = [
         ("wallprof_offcpu_seconds", "Off-CPU intervals from switch-out to switch-in", &metrics.off_cpu),
         ("wallprof_runqueue_seconds", "From wakeup or preemption to switch-in", &metrics.run_queue),
         ("wallprof_fault_seconds", "Page faults from entry to completion", &metrics.fault),
+        ("wallprof_span_seconds", "Operations of programs: busy periods and marked spans", &metrics.spans),
     ];
     for (name, help, all) in families {
         text.family(name, Kind::Histogram, help);
@@ -101,12 +104,20 @@ fn write_durations(metrics: &Metrics, text: &mut Text) {
             write_histogram(text, name, labels, durations);
         }
     }
+    text.family("wallprof_spans_over_budget", Kind::Counter, "Spans that lasted longer than their --budget");
+    for (labels, count) in metrics.over_budget.iter() {
+        text.count("wallprof_spans_over_budget_total", &pairs(labels), *count);
+    }
 }
 
 fn write_histogram(text: &mut Text, name: &str, labels: &Labels, durations: &Durations) {
+    let name_and_id = |exemplar: &Exemplar| match exemplar.of {
+        Shown::Stall(id) => ("stall_id", id.to_string()),
+        Shown::Thread(tid) => ("tid", tid.to_string()),
+    };
     let ids: Vec<_> =
-        durations.exemplars.iter().map(|(edge, exemplar)| (*edge, exemplar.stall_id.to_string())).collect();
-    let shown: Vec<_> = ids.iter().map(|(edge, id)| (*edge, [("stall_id", id.as_str())])).collect();
+        durations.exemplars.iter().map(|(edge, exemplar)| (*edge, name_and_id(exemplar))).collect();
+    let shown: Vec<_> = ids.iter().map(|(edge, (name, id))| (*edge, [(*name, id.as_str())])).collect();
     let buckets = durations.counts.iter().enumerate().map(|(edge, count)| {
         let labels = shown.iter().find(|(at, _)| *at == edge).map(|(_, labels)| labels.as_slice());
         let exemplar = durations.exemplars.get(&edge).zip(labels);
@@ -184,8 +195,9 @@ fn write_own(metrics: &Metrics, text: &mut Text) {
 }
 
 fn pairs(labels: &Labels) -> Vec<(&str, &str)> {
-    let Labels { owner, reason, severity, meaning } = labels;
-    let mut pairs = vec![("process", owner.process.as_str()), ("thread", owner.thread.as_str())];
+    let Labels { owner, reason, severity, meaning, kind } = labels;
+    let second = kind.as_deref().map_or(("thread", owner.thread.as_str()), |kind| ("kind", kind));
+    let mut pairs = vec![("process", owner.process.as_str()), second];
     pairs.extend(reason.map(|reason| ("reason", reason)));
     pairs.extend(severity.as_deref().map(|severity| ("severity", severity)));
     // Every metric of waits has the label, so that a sum over it finds all.

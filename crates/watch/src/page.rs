@@ -12,6 +12,8 @@ use crate::severity::BELOW;
 
 /// Rows shown.
 const MAX_ROWS: usize = 20;
+/// Findings shown.
+const MAX_FINDINGS: usize = 8;
 
 /// The content of the page besides the metrics.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +24,8 @@ pub struct Page {
     pub recording: String,
 }
 
-/// The page as HTML.
-pub fn page(page: &Page, metrics: &Metrics) -> String {
+/// The page as HTML. `found`: what the last minutes show, a sentence a line; or why that is not known.
+pub fn page(page: &Page, found: Result<&str, &str>, metrics: &Metrics) -> String {
     let mut out = String::with_capacity(8192);
     let state = if metrics.armed { "armed" } else { "disarmed" };
     let _ = write!(
@@ -31,11 +33,13 @@ pub fn page(page: &Page, metrics: &Metrics) -> String {
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>wallprof watch</title>\
          <meta http-equiv=\"refresh\" content=\"10\"><style>{STYLE}</style></head><body>\
          <h1>wallprof watch: {}</h1><p>{state}; {:.2} % of one CPU; flight recording <code>{}</code>.</p>\
-         <p><a href=\"/flame.svg\">The last minute as a flame graph</a> · <a href=\"/metrics\">metrics</a></p>",
+         <p><a href=\"/report.html\">The last five minutes as a page</a> · <a href=\"/flame.svg\">the last minute as a \
+         flame graph</a> · <a href=\"/metrics\">metrics</a></p>",
         escaped(&page.target),
         metrics.cost_share * 100.0,
         escaped(&page.recording),
     );
+    findings(&mut out, found);
     stalls(&mut out, metrics);
     losses(&mut out, metrics);
     let _ = write!(
@@ -50,6 +54,27 @@ pub fn page(page: &Page, metrics: &Metrics) -> String {
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}\
                      table{border-collapse:collapse}td,th{text-align:left;padding:.15em 1em .15em 0}\
                      td.n{text-align:right;font-variant-numeric:tabular-nums}footer{color:#888;margin-top:2em}";
+
+fn findings(out: &mut String, found: Result<&str, &str>) {
+    out.push_str("<h2>What the last five minutes show</h2>");
+    match found {
+        Err(why) => {
+            let _ = write!(out, "<p>Not known: {}</p>", escaped(why.trim_end()));
+        }
+        Ok("") => out.push_str("<p>No finding.</p>"),
+        Ok(sentences) => {
+            out.push_str("<ol>");
+            for sentence in sentences.lines().take(MAX_FINDINGS) {
+                let _ = write!(out, "<li>{}", escaped(sentence));
+            }
+            out.push_str("</ol>");
+            let more = sentences.lines().count().saturating_sub(MAX_FINDINGS);
+            if more > 0 {
+                let _ = write!(out, "<p>{more} more are in <a href=\"/report.html\">the page</a>.</p>");
+            }
+        }
+    }
+}
 
 fn stalls(out: &mut String, metrics: &Metrics) {
     let mut rows: Vec<_> = metrics.stalls.iter().collect();
@@ -120,7 +145,7 @@ mod tests {
         metrics.take(&thread(2, "server", "worker"));
         metrics.take(&stall_event(stall(1, 5, 200_000)));
         metrics.take(&stall_event(stall(2, 5, 9_000_000)));
-        let html = page(&Page::default(), &metrics);
+        let html = page(&Page::default(), Ok(""), &metrics);
         let at = |name: &str| html.find(name).expect(name);
         assert!(at("<td>worker<td>lock<td>critical") < at("<td>engine<td>lock<td>warning"));
     }
@@ -135,7 +160,7 @@ mod tests {
             metrics.take(&stall_event(Stall { voluntary: false, asked_ns: Some(20_000_000), ..wait }));
         }
         metrics.take(&stall_event(stall(2, 5, 600_000)));
-        let html = page(&Page::default(), &metrics);
+        let html = page(&Page::default(), Ok(""), &metrics);
         let at = |row: &str| html.find(row).unwrap_or_else(|| panic!("{row}: {html}"));
         let rows = [
             "<td>worker<td>lock<td>critical",
@@ -150,7 +175,7 @@ mod tests {
         let pipe = Stall::new(ThreadKey(1), StallReason::Blocked(Reason::Pipe), MonoNs(5), 9_000_000_000);
         metrics.take(&stall_event(pipe));
         metrics.take(&stall_event(stall(1, 5, 200_000)));
-        let html = page(&Page::default(), &metrics);
+        let html = page(&Page::default(), Ok(""), &metrics);
         let at = |row: &str| html.find(row).unwrap_or_else(|| panic!("{row}: {html}"));
         assert!(at("<td>engine<td>lock<td>warning") < at("<td>engine<td>pipe<td>info"));
     }
@@ -161,8 +186,17 @@ mod tests {
         metrics.take(&thread(1, "<script>alert(1)</script>", "\"'&\x07"));
         metrics.take(&stall_event(stall(1, 5, 200_000)));
         metrics.count_loss("<b>", 1);
-        let html = page(&Page { target: "<i>".into(), ..Page::default() }, &metrics);
-        assert!(!html.contains("<script>") && !html.contains("<b>") && !html.contains("<i>"));
+        let html =
+            page(&Page { target: "<i>".into(), ..Page::default() }, Ok("<u> waited\nfor <i>\n"), &metrics);
+        assert!(
+            !html.contains("<script>")
+                && !html.contains("<b>")
+                && !html.contains("<i>")
+                && !html.contains("<u>")
+        );
+        assert!(html.contains("<li>&lt;u&gt; waited<li>for &lt;i&gt;</ol>"), "{html}");
+        let unknown = page(&Page::default(), Err("no <file>\n"), &metrics);
+        assert!(unknown.contains("<p>Not known: no &lt;file&gt;</p>"), "{unknown}");
         assert!(html.contains("&lt;script&gt;") && html.contains("&quot;&#39;&amp;\u{fffd}"));
     }
 }

@@ -34,11 +34,13 @@ pub struct Labels {
     pub severity: Option<Arc<str>>,
     /// What the waits mean, where that is known.
     pub meaning: Option<Arc<str>>,
+    /// Of spans, which have no thread.
+    pub kind: Option<Arc<str>>,
 }
 
 impl Labels {
     pub fn of(owner: &Arc<Owner>) -> Self {
-        Labels { owner: Arc::clone(owner), reason: None, severity: None, meaning: None }
+        Labels { owner: Arc::clone(owner), reason: None, severity: None, meaning: None, kind: None }
     }
 
     pub fn reason(self, reason: &'static str) -> Self {
@@ -47,6 +49,10 @@ impl Labels {
 
     pub fn meaning(self, meaning: Option<Arc<str>>) -> Self {
         Labels { meaning, ..self }
+    }
+
+    pub fn kind(self, kind: Arc<str>) -> Self {
+        Labels { kind: Some(kind), ..self }
     }
 
     pub fn severity(self, severity: Arc<str>) -> Self {
@@ -76,7 +82,10 @@ impl<V: Default> Family<V> {
     pub fn at(&mut self, labels: Labels, pool: &mut SeriesPool) -> &mut V {
         let labels = match self.entries.contains_key(&labels) || pool.reserve() {
             true => labels,
-            false => Labels { owner: pool.others(), ..labels },
+            false => {
+                let kind = labels.kind.map(|_| OTHERS.into());
+                Labels { owner: pool.others(), kind, ..labels }
+            }
         };
         let entry =
             self.entries.entry(labels).or_insert_with(|| Entry { value: V::default(), updated: pool.now });

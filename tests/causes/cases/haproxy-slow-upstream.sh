@@ -1,7 +1,7 @@
 # A client of HAProxy waits for an application behind it, which computes for 200 ms of each request.
 packages="haproxy python3"
 kind='network-wait|wake-chain'
-text='client.* waited .*haproxy'
+text='python3 waited .*haproxy'
 . "$HERE/servers.sh"
 
 prepare() {

@@ -1,7 +1,7 @@
 # A transaction that has read a table stays open; ALTER TABLE waits for it, and readers wait for ALTER TABLE.
 packages="mariadb-server"
 kind=lock-wait
-text='mariadbd .*waited for a metadata lock in MDL_wait::timed_wait.*mariadbd held it.*sleep'
+text='mariadbd .*waited for a metadata lock in MDL_wait::timed_wait.*(mariadbd held it|they held it in turn).*sleep'
 . "$HERE/servers.sh"
 
 prepare() {
@@ -19,14 +19,20 @@ readers() {
         sleep 0.02
     done | sql shop
 }
-# A migration of TABLE in the middle of the run, beside an open transaction and readers.
+# Open transactions, and in each a migration of TABLE, beside readers.
+open_a_transaction() {
+    echo 'start transaction; select pieces from stock where id = 1; do sleep(1.5); commit;'
+    sleep 2
+}
+migrate() { # TABLE
+    sleep 0.5
+    echo "alter table $1 add column c$RANDOM int;"
+    sleep 1.5
+}
 run() { # TABLE
-    sql shop <<< 'start transaction; select pieces from stock where id = 1; do sleep(3); commit' &
+    for_the_run open_a_transaction | sql shop &
     local reader=$! migration
-    (
-        sleep 1
-        sql shop <<< "alter table $1 add column c$RANDOM int"
-    ) &
+    for_the_run migrate "$1" | sql shop &
     migration=$!
     readers
     wait "$reader" "$migration"

@@ -1,5 +1,5 @@
 # Clients update one row, each in a transaction that also thinks for 20 ms while it holds the row.
-packages="postgresql postgresql-contrib"
+packages=postgresql
 kind="wake-chain|lock-wait"
 text='postgres processes waited for a row lock .* in ProcSleep \(called by (XactLockTableWait|LockTuple)\).*pgbench'
 . "$HERE/servers.sh"

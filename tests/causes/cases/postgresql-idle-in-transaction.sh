@@ -1,5 +1,5 @@
 # A client updates a row, and then does nothing for most of the run: its transaction is open. Others want the row.
-packages="postgresql postgresql-contrib"
+packages=postgresql
 kind=wake-chain
 text='postgres .*waited for a row lock of postgres [0-9]+ \(app shop .*idle in transaction\) in ProcSleep.*psql \(client'
 . "$HERE/servers.sh"
@@ -11,14 +11,15 @@ prepare() {
     echo 'update stock set pieces = pieces + 1 where id = :client_id + 2;' > "$WORK/others.sql"
     sed 's/:client_id + 2/1/' "$WORK/others.sql" > "$WORK/same.sql"
 }
-# A transaction holds row 1 for three seconds, while others update what FILE says, some each 100 ms.
+# Again and again a transaction holds row 1 for two seconds, while others update what FILE says, some each 100 ms.
+hold_a_row() {
+    echo "begin; update stock set pieces = 0 where id = 1;"
+    sleep 2
+    echo "commit;"
+    sleep 0.3
+}
 run() { # FILE
-    (
-        sleep 1
-        echo "begin; update stock set pieces = 0 where id = 1;"
-        sleep 3
-        echo "commit;"
-    ) | psql -q > "$WORK/holder.log" 2>&1 &
+    for_the_run hold_a_row | psql -q > "$WORK/holder.log" 2>&1 &
     local holder=$!
     pgbench -n -c 3 -R 30 -T "$SECONDS_OF_RUN" -f "$1" > "$WORK/client.log" 2>&1
     wait "$holder"

@@ -1,5 +1,5 @@
 # ALTER TABLE holds the table in an open transaction; readers wait for it.
-packages="postgresql postgresql-contrib"
+packages=postgresql
 kind=lock-wait
 text='postgres .*waited for a table lock in ProcSleep \(called by LockRelationOid\).*pg_sleep'
 . "$HERE/servers.sh"
@@ -10,12 +10,13 @@ prepare() {
         -c 'insert into stock select i, 0 from generate_series(1, 1000) i'
     echo 'select pieces from stock where id = :client_id + 1;' > "$WORK/readers.sql"
 }
-# A migration of TABLE takes a second and a half in the middle of the run, beside readers.
+# Migrations of TABLE take 0.8 seconds each, one after the other, beside readers.
+migrate() { # TABLE
+    echo "begin; alter table $1 add column if not exists c int; select pg_sleep(0.8); commit;"
+    sleep 1.5
+}
 run() { # TABLE
-    (
-        sleep 2
-        psql -q -c "begin" -c "alter table $1 add column c$RANDOM int" -c "select pg_sleep(1.5)" -c "commit"
-    ) > "$WORK/holder.log" 2>&1 &
+    for_the_run migrate "$1" | psql -q > "$WORK/holder.log" 2>&1 &
     local holder=$!
     pgbench -n -c 3 -R 100 -T "$SECONDS_OF_RUN" -f "$WORK/readers.sql" > "$WORK/client.log" 2>&1
     wait "$holder"

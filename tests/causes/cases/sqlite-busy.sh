@@ -2,7 +2,7 @@
 # busy handler.
 packages="sqlite3 python3"
 kind=lock-wait
-text='python3.* waited for a database lock in sqlite3InvokeBusyHandler'
+text='python3.* waited for a database lock in sqlite3InvokeBusyHandler.*: python3 [0-9]+.* held it'
 
 prepare() {
     sqlite3 "$WORK/shop.db" 'pragma journal_mode = wal; create table stock (id integer primary key, pieces int)' \

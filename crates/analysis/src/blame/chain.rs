@@ -41,6 +41,20 @@ pub(super) struct Chains<'w> {
     pieces_left: u32,
     /// The threads of the chain.
     path: Vec<u32>,
+    /// The start of that wait, and for each thread its first wait that is not over then.
+    since: u64,
+    first: Vec<usize>,
+}
+
+/// How many waits are over at a time. The answer is mostly small.
+fn after(waits: &[Wait], time: u64) -> usize {
+    let is_over = |wait: &Wait| wait.end <= time;
+    let mut reach = 1;
+    while reach <= waits.len() && is_over(&waits[reach - 1]) {
+        reach *= 2;
+    }
+    let known = reach / 2;
+    known + waits[known..reach.min(waits.len())].partition_point(is_over)
 }
 
 /// A half-open interval of time, ns.
@@ -72,27 +86,49 @@ impl<'w> Chains<'w> {
             wait: 0,
             pieces_left: 0,
             path: Vec::new(),
+            since: 0,
+            first: vec![0; waits.by_thread.len()],
         }
     }
 
-    /// Charges all waits of a thread that made it late.
-    pub fn charge_all(&mut self, thread: u32) {
-        self.waiter = self.waits.group_of[thread as usize];
-        let mut charged_to = 0;
-        for wait in &self.waits.by_thread[thread as usize] {
-            // Waits of one thread do not overlap in an honest recording; in another one no time counts twice.
-            let late_from = wait.end.saturating_sub(wait.late_ns).max(wait.start);
-            let whole = Interval { from: late_from.max(charged_to), to: wait.end };
+    /// Charges all waits that made one of these threads late. They are taken in the order of time: the waits of
+    /// the chains lie around the same time, and are in the processor's caches.
+    pub fn charge_all(&mut self, threads: impl Iterator<Item = u32>) {
+        let mut late: Vec<(u64, u32, u32)> = Vec::new();
+        for thread in threads {
+            let waits = self.waits.by_thread[thread as usize].iter().enumerate();
+            let of = |(number, wait): (usize, &Wait)| (wait.start, thread, number as u32);
+            late.extend(waits.filter(|(_, wait)| wait.late_ns > 0).map(of));
+        }
+        late.sort_unstable();
+        // Waits of one thread do not overlap in an honest recording; in another one no time counts twice.
+        let mut charged_to = vec![0; self.waits.by_thread.len()];
+        for (start, thread, number) in late {
+            let wait = &self.waits.by_thread[thread as usize][number as usize];
+            let charged_to = &mut charged_to[thread as usize];
+            let late_from = wait.end.saturating_sub(wait.late_ns).max(start);
+            let whole = Interval { from: late_from.max(*charged_to), to: wait.end };
             if whole.ns() == 0 {
                 continue;
             }
-            charged_to = wait.end;
+            *charged_to = wait.end;
+            self.waiter = self.waits.group_of[thread as usize];
             self.wait += 1;
             self.pieces_left = MOST_PIECES;
             self.path.clear();
             self.path.push(thread);
+            self.since = start;
             self.charge_wait(wait, whole);
         }
+    }
+
+    /// The first wait of a thread that ends after a time in the wait that is charged. Later searches begin where
+    /// this wait's began: all earlier ones are over.
+    fn first_after(&mut self, thread: u32, time: u64) -> usize {
+        let waits = &self.waits.by_thread[thread as usize];
+        let first = &mut self.first[thread as usize];
+        *first += after(&waits[*first..], self.since);
+        *first + after(&waits[*first..], time)
     }
 
     /// `thread` is waited for in `during`, in which the last thread of the chain was woken from `release`.
@@ -102,13 +138,13 @@ impl<'w> Chains<'w> {
             return self.charge(self.waits.group_of[last as usize], Doing::Circle, release, during.ns());
         }
         if self.path.len() >= LONGEST_CHAIN || self.pieces_left == 0 {
-            self.cut_ns += during.ns();
+            self.cut_ns = self.cut_ns.saturating_add(during.ns());
             return self.charge(self.waits.group_of[thread as usize], Doing::Running, None, during.ns());
         }
         let group = self.waits.group_of[thread as usize];
         let waits = &self.waits.by_thread[thread as usize];
         // Sorted by start; in an honest recording by end, too.
-        let first = waits.partition_point(|wait| wait.end <= during.from);
+        let first = self.first_after(thread, during.from);
         self.path.push(thread);
         let mut at = during.from;
         for wait in waits[first..].iter().take_while(|wait| wait.start < during.to) {
@@ -181,7 +217,7 @@ impl<'w> Chains<'w> {
         };
         let key = EdgeKey { waiter: self.waiter, culprit, doing, last, place };
         let charged = self.edges.entry(key).or_default();
-        charged.ns += ns;
+        charged.ns = charged.ns.saturating_add(ns);
         if charged.last != self.wait {
             charged.last = self.wait;
             charged.count += 1;
@@ -208,7 +244,7 @@ impl<'w> Chains<'w> {
             b.ns.cmp(&a.ns).then_with(|| names(a).cmp(&names(b)))
         });
         Blame {
-            waiting_ns: edges.iter().map(|edge| edge.ns).sum(),
+            waiting_ns: edges.iter().fold(0, |sum, edge| edge.ns.saturating_add(sum)),
             edges,
             knots: knots.into_iter().map(|knot| knot.into_iter().map(group).collect()).collect(),
             cut_ns: self.cut_ns,

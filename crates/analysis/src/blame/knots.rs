@@ -12,9 +12,10 @@ const SMALLEST_PART: u64 = 100;
 pub(super) fn knots(edges: impl Iterator<Item = (u32, u32, u64)>) -> Vec<Vec<u32>> {
     let mut sums: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for (waiter, culprit, ns) in edges {
-        *sums.entry((waiter, culprit)).or_default() += ns;
+        let sum = sums.entry((waiter, culprit)).or_default();
+        *sum = sum.saturating_add(ns);
     }
-    let total: u64 = sums.values().sum();
+    let total = sums.values().fold(0u64, |sum, ns| sum.saturating_add(*ns));
     sums.retain(|_, ns| *ns >= (total / SMALLEST_PART).max(1));
     let mut next: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     for &(waiter, culprit) in sums.keys() {
@@ -25,7 +26,7 @@ pub(super) fn knots(edges: impl Iterator<Item = (u32, u32, u64)>) -> Vec<Vec<u32
     for component in components(&next) {
         let leaves = component.iter().any(|node| next[node].iter().any(|to| !component.contains(to)));
         let into = sums.iter().filter(|((from, to), _)| component.contains(to) && from != to);
-        let waited_ns: u64 = into.map(|(_, ns)| ns).sum();
+        let waited_ns = into.fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
         if !leaves && waited_ns > 0 {
             found.push((waited_ns, component.into_iter().collect()));
         }

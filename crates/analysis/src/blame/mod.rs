@@ -19,12 +19,15 @@ mod knots;
 #[cfg(test)]
 mod tests;
 mod waits;
+mod what_if;
 
 use std::sync::Arc;
 
 use wallprof_model::StallReason;
 
+pub(crate) use waits::PlainWait;
 pub use waits::Waits;
+pub use what_if::{Change, ChangeError, Estimate, KindEstimate, Operation, Operations, WhatIf};
 
 /// A group of threads with equal names, or something that is no thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,6 +1,8 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use wallprof_model::event::LedgerDelta;
-use wallprof_model::profile::{StallRecord, Thread, WakerRecord};
+use wallprof_model::profile::{LockRecord, StallRecord, Thread, WakerRecord};
 use wallprof_model::{EpochSecond, MonoNs, Reason, StallKind, ThreadInfo, ThreadKey, ThreadRef};
 
 use super::*;
@@ -64,7 +66,10 @@ fn disk(thread: u32, start: u64, end: u64) -> StallRecord {
 fn blame(names: &[&str], stalls: &[StallRecord], waiter: &str) -> Blame {
     let mut waits = Waits::new(&threads(names));
     stalls.iter().for_each(|stall| waits.add(stall));
-    waits.blame(|name| waiter == "*" || name == waiter)
+    let threads = threads(names);
+    let name =
+        |key| threads.iter().find(|thread| thread.info.key == key).map(|thread| thread.info.comm.as_str());
+    waits.blame(|key| waiter == "*" || name(key) == Some(waiter))
 }
 
 /// `culprit state place ns` of each edge, by place and state.
@@ -133,6 +138,25 @@ fn circle_ends_at_its_last_thread() {
 }
 
 #[test]
+fn wait_that_began_before_and_never_ended_is_charged_to_the_owner_of_its_lock() {
+    let open = |thread: u32, owner: Option<u32>| {
+        let owner =
+            ThreadRef { key: owner.map(ThreadKey), tid: 77, comm: "gone".into(), ..ThreadRef::default() };
+        let lock = Some(LockRecord { address: 0x7000, owner: Some(owner) });
+        StallRecord { open: true, lock, ..wait(thread, 0, 100, 0, None) }
+    };
+    let of = |stalls: &[StallRecord]| lines(&blame(&["a", "b", "c"], stalls, "a"));
+    assert_eq!(of(&[open(0, Some(1))]), ["b running - 100x1"]);
+    let asleep = disk(1, 40, 100);
+    assert_eq!(of(&[open(0, Some(1)), asleep]), ["device disk work_1 60x1", "b running - 40x1"]);
+    let ring = [open(0, Some(1)), open(1, Some(2)), open(2, Some(0))];
+    assert_eq!(of(&ring), ["c circle - 100x1"]);
+    assert_eq!(of(&[open(0, Some(0))]), ["a circle - 100x1"], "the waiter itself");
+    assert_eq!(of(&[open(0, Some(9))]), ["gone lock work_0 100x1"], "its number is no recorded thread's");
+    assert_eq!(of(&[open(0, None)]), ["gone lock work_0 100x1"], "it is not recorded");
+}
+
+#[test]
 fn voluntary_waits_are_links_and_no_charge() {
     let idle = StallRecord { voluntary: true, ..wait(1, 20, 60, 0, Some(2)) };
     let found = blame(&["a", "b", "client"], &[wait(0, 0, 100, 0, Some(1)), idle], "*");
@@ -172,7 +196,75 @@ fn timeline() -> impl Strategy<Value = Vec<(u64, u64, u64, Option<u32>, bool)>> 
     proptest::collection::vec(wait, 0..12)
 }
 
+/// The sum of each culprit's state, by waiter, found nanosecond by nanosecond.
+type Sums = BTreeMap<(String, String, &'static str), u64>;
+
+/// Where the chain from `thread` ends at one time. It does not wait there: a second redistribution would
+/// change nothing. Each step follows a recorded wakeup.
+fn end_of_chain(thread: u32, at: u64, stalls: &[StallRecord]) -> (Option<u32>, &'static str) {
+    let mut path = vec![thread];
+    loop {
+        let last = path[path.len() - 1];
+        let covers = |stall: &&StallRecord| {
+            stall.thread == ThreadKey(last) && (stall.start.0..stall.end.0).contains(&at)
+        };
+        let Some(wait) = stalls.iter().find(covers) else { return (Some(last), "running") };
+        if at >= wait.end.0 - wait.runnable_ns {
+            return (None, "cpu");
+        }
+        let Some(next) = wait.waker.as_ref().and_then(|waker| waker.thread.as_ref()?.key) else {
+            return (None, "lock");
+        };
+        if path.contains(&next.0) {
+            return (Some(last), "circle");
+        }
+        path.push(next.0);
+    }
+}
+
+fn sums_by_time(names: &[&str], stalls: &[StallRecord]) -> Sums {
+    let name = |thread: Option<u32>| thread.map_or("unknown", |at| names[at as usize]).to_owned();
+    let mut sums = Sums::new();
+    for wait in stalls.iter().filter(|stall| !stall.voluntary) {
+        for at in wait.start.0..wait.end.0 {
+            let (culprit, state) = end_of_chain(wait.thread.0, at, stalls);
+            *sums.entry((name(Some(wait.thread.0)), name(culprit), state)).or_default() += 1;
+        }
+    }
+    sums
+}
+
+fn sums_of(blame: &Blame) -> Sums {
+    let name = |group: &Group| match group {
+        Group::Threads { thread, .. } => thread.to_string(),
+        other => other.name().unwrap_or_default().to_owned(),
+    };
+    let mut sums = Sums::new();
+    for edge in &blame.edges {
+        *sums.entry((name(&edge.waiter), name(&edge.culprit), edge.doing.name())).or_default() += edge.ns;
+    }
+    sums
+}
+
 proptest! {
+    #[test]
+    fn each_nanosecond_is_charged_to_the_end_of_its_chain(
+        timelines in proptest::collection::vec(timeline(), 6)
+    ) {
+        let mut stalls = Vec::new();
+        for (thread, timeline) in timelines.into_iter().enumerate() {
+            let mut at = 0;
+            for (gap, ns, runnable, waker, voluntary) in timeline {
+                let start = at + gap;
+                at = start + ns;
+                let wait = wait(thread as u32, start, at, runnable.min(ns), waker);
+                stalls.push(StallRecord { voluntary, ..wait });
+            }
+        }
+        let names = ["a", "b", "c", "d", "e", "f"];
+        prop_assert_eq!(sums_of(&blame(&names, &stalls, "*")), sums_by_time(&names, &stalls));
+    }
+
     #[test]
     fn no_waiting_is_created_or_lost(timelines in proptest::collection::vec(timeline(), 6)) {
         let mut stalls = Vec::new();
@@ -194,5 +286,134 @@ proptest! {
         // A thread's waiting is charged in the same way, whether other threads are selected or not.
         let single: u64 = names.iter().map(|name| blame(&names, &stalls, name).waiting_ns).sum();
         prop_assert_eq!(single, waiting_ns);
+    }
+}
+
+fn played(names: &[&str], stalls: &[StallRecord], change: &str) -> WhatIf {
+    let change: Change = change.parse().expect("a change");
+    let mut waits = Waits::new(&threads(names));
+    waits.expect(&change);
+    stalls.iter().for_each(|stall| waits.add(stall));
+    waits.what_if(&change, &[], |_| true)
+}
+
+/// A holder that sleeps from 0 to `from`, and lets go in `unlock` at `to`, for which another thread waits.
+fn held(from: u64, asked: u64, to: u64) -> [StallRecord; 2] {
+    let before =
+        StallRecord { voluntary: true, user: Some(stack(&["nap", "idle"])), ..wait(1, 0, from, 0, None) };
+    [before, wait(0, asked, to, 0, Some(1))]
+}
+
+fn after(what_if: &WhatIf) -> (u64, u64, u64) {
+    (what_if.waiting.after, what_if.waiting.low, what_if.waiting.high)
+}
+
+#[test]
+fn half_a_critical_section_that_is_waited_for_from_its_start_halves_the_wait() {
+    let found = played(&["a", "b"], &held(100, 100, 300), "lock:unlock=-50%");
+    assert_eq!((found.waiting.before, after(&found)), (200, (100, 100, 100)));
+    assert_eq!((found.unknown_share, found.is_found), (0.0, true));
+}
+
+#[test]
+fn waiter_that_comes_late_gains_more_than_half() {
+    // The section began at 100 or later. With half of it, it ends at 200 or, if it began at 240, at 270.
+    let found = played(&["a", "b"], &held(100, 240, 300), "lock:unlock=-50%");
+    assert_eq!(after(&found), (0, 0, 30));
+    let other = played(&["a", "b"], &held(100, 240, 300), "lock:other=-50%");
+    assert_eq!((after(&other), other.is_found), ((60, 60, 60), false));
+}
+
+#[test]
+fn sleep_in_a_critical_section_is_a_part_of_it() {
+    let sleep =
+        StallRecord { voluntary: true, user: Some(stack(&["nap", "unlock"])), ..wait(1, 120, 280, 0, None) };
+    let mut stalls = held(100, 100, 300).to_vec();
+    stalls.push(StallRecord { reason: StallReason::Blocked(Reason::Sleep), ..sleep });
+    assert_eq!(after(&played(&["a", "b"], &stalls, "lock:unlock=-50%")), (100, 100, 100));
+}
+
+#[test]
+fn shorter_waits_pass_along_a_chain() {
+    // a waits for b, which waits for c.
+    let stalls = [wait(0, 0, 120, 0, Some(1)), wait(1, 0, 110, 0, Some(2))];
+    let found = played(&["a", "b", "c"], &stalls, "thread:c=-50%");
+    let of: Vec<u64> = found.groups.iter().map(|(_, estimate)| estimate.after).collect();
+    assert_eq!(of, [65, 55], "b takes ten as before");
+}
+
+#[test]
+fn disks_and_waits_for_a_cpu_can_be_shorter() {
+    let disk = StallRecord { reason: StallReason::Blocked(Reason::Disk), ..wait(0, 0, 100, 20, None) };
+    let of = |change| after(&played(&["a"], std::slice::from_ref(&disk), change)).0;
+    assert_eq!((of("disk=-75%"), of("cpu=-50%"), of("thread:a=-50%")), (40, 90, 100));
+}
+
+#[test]
+fn wakeup_that_was_not_seen_makes_an_interval_and_is_said() {
+    // b runs until 100, and waits for nobody knows what until 150. a waits for the lock of b until 200.
+    let stalls = [wait(1, 100, 150, 0, None), wait(0, 0, 200, 0, Some(1))];
+    let found = played(&["a", "b"], &stalls, "thread:b=-50%");
+    // With the same wait: 50 + 50 + 25. Until the same time: 150 + 25; and b itself waits for 100.
+    assert_eq!(after(&found), (175, 175, 275));
+    assert_eq!(found.unknown_share, 0.2);
+}
+
+#[test]
+fn operations_end_with_their_waits() {
+    let change: Change = "thread:b=-50%".parse().expect("a change");
+    let mut waits = Waits::new(&threads(&["a", "b"]));
+    [wait(0, 100, 200, 0, Some(1)), wait(1, 0, 10, 0, None)].iter().for_each(|stall| waits.add(stall));
+    let kept = vec![Operation { thread: ThreadKey(0), start: 50, end: 230 }];
+    let operations = Operations { kind: "order".into(), kept, count: 1 };
+    let many = Operations { count: 1_000_000, ..operations.clone() };
+    let unrecorded = vec![Operation { thread: ThreadKey(77), start: 50, end: 230 }];
+    let elsewhere = Operations { kept: unrecorded, ..operations.clone() };
+    let found = waits.what_if(&change, &[operations, many, elsewhere], |_| true);
+    // b comes to 200 at 10 + 95: a has waited for 5.
+    let p99 = found.kinds[0].p99.expect("the one operation");
+    assert_eq!((p99.before, p99.after), (180, 85));
+    assert_eq!((found.kinds[1].p99, found.kinds[1].p999), (None, None), "too few are kept");
+    assert_eq!(found.kinds[2].p99.map(|p99| p99.after), Some(180), "a thread without waits");
+}
+
+#[test]
+fn changes_are_a_part_and_a_percentage() {
+    let parse = |text: &str| text.parse::<Change>().map(drop);
+    for text in ["lock:sweep_*=-50%", "disk=-100%", "thread:worker-*=-0.5%", "cpu=-10%", "lock:a=b=-5%"] {
+        assert_eq!(parse(text), Ok(()), "{text}");
+    }
+    for text in ["disk", "disk=50%", "disk=-0%", "disk=-101%", "disk=-50", "disk=-nan%", ""] {
+        assert_eq!(parse(text), Err(ChangeError::NoPercentage), "{text}");
+    }
+    for text in ["lock=-50%", "lock:=-50%", "disks=-50%", "disk:a=-50%"] {
+        assert_eq!(parse(text), Err(ChangeError::NoPart), "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn less_work_is_never_more_waiting_and_no_change_none(
+        timelines in proptest::collection::vec(timeline(), 6)
+    ) {
+        let mut stalls = Vec::new();
+        for (thread, timeline) in timelines.into_iter().enumerate() {
+            let mut at = 0;
+            for (gap, ns, runnable, waker, voluntary) in timeline {
+                let start = at + gap;
+                at = start + ns;
+                let wait = wait(thread as u32, start, at, runnable.min(ns), waker);
+                stalls.push(StallRecord { voluntary, ..wait });
+            }
+        }
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let same = played(&names, &stalls, "thread:nobody=-50%");
+        prop_assert_eq!(after(&same), (same.waiting.before, same.waiting.before, same.waiting.before));
+        for change in ["cpu=-100%", "lock:unlock=-50%", "thread:*=-50%"] {
+            let found = played(&names, &stalls, change);
+            prop_assert!(found.waiting.low <= found.waiting.after && found.waiting.after <= found.waiting.high);
+            let sum: u64 = found.groups.iter().map(|(_, estimate)| estimate.after).sum();
+            prop_assert_eq!(sum, found.waiting.after);
+        }
     }
 }

@@ -8,9 +8,12 @@ use wallprof_model::profile::{ResolvedStack, StallRecord, Thread};
 use wallprof_model::{Reason, StallKind, StallReason, ThreadKey, ThreadRef};
 
 use super::chain::Chains;
+use super::what_if::{Change, Operations, WhatIf, what_if};
 use super::{Blame, Group};
 use crate::by_stack::ByStack;
+use crate::glob::Glob;
 use crate::interner::Interner;
+use crate::short_name::short_name;
 use crate::site::{Site, stack_of_site};
 
 /// Threads that had the CPU during one wait are kept up to this number of all waits together.
@@ -45,6 +48,25 @@ pub(super) struct Wait {
     /// The end of the wait that made its thread late, ns: 0 for a voluntary wait, the part after the timeout for
     /// one that overslept it.
     pub late_ns: u64,
+    /// The lock that it was for, by process and address.
+    pub lock: Option<(u32, u64)>,
+    /// Its thread waited in a function that is watched, and was woken from one.
+    pub inside: bool,
+    pub released_inside: bool,
+}
+
+/// A wait as the rules know it.
+pub(crate) struct PlainWait {
+    pub thread: ThreadKey,
+    pub start: u64,
+    /// The wakeup.
+    pub end: u64,
+    pub reason: StallReason,
+    /// The recorded thread that ended it.
+    pub waited_for: Option<ThreadKey>,
+    /// Where that thread let go.
+    pub release: Option<Arc<str>>,
+    pub late_ns: u64,
 }
 
 /// The waits of a recording, added in any order.
@@ -61,6 +83,9 @@ pub struct Waits {
     pub(super) ran: Vec<(u32, u64)>,
     kept: usize,
     dropped: u64,
+    /// The functions that a change is about.
+    watched: Option<Glob>,
+    is_watched: ByStack<bool>,
 }
 
 impl Waits {
@@ -69,14 +94,41 @@ impl Waits {
         let mut waits = Waits::default();
         for thread in threads {
             let info = &thread.info;
-            let group =
-                Group::Threads { process: info.process.as_str().into(), thread: info.comm.as_str().into() };
-            let group = waits.groups.number(group);
-            waits.threads.insert(info.key, waits.group_of.len() as u32);
-            waits.group_of.push(group);
-            waits.by_thread.push(Vec::new());
+            waits.add_thread(info.key, info.process.as_str().into(), info.comm.as_str().into());
         }
         waits
+    }
+
+    /// Threads come before their waits.
+    pub(crate) fn add_thread(&mut self, key: ThreadKey, process: Arc<str>, thread: Arc<str>) {
+        let group = self.groups.number(Group::Threads { process, thread });
+        self.threads.insert(key, self.group_of.len() as u32);
+        self.group_of.push(group);
+        self.by_thread.push(Vec::new());
+    }
+
+    /// Adds a wait of which no more is known, without the wait for a CPU behind it.
+    pub(crate) fn add_plain(&mut self, plain: &PlainWait) {
+        let Some(&thread) = self.threads.get(&plain.thread) else { return };
+        let cause = match plain.waited_for.and_then(|key| self.threads.get(&key)) {
+            Some(&next) => Cause::Thread(next),
+            None => Cause::Group(self.groups.number(Group::Unknown)),
+        };
+        let release = plain.release.clone().map(|place| self.places.number(place));
+        self.by_thread[thread as usize].push(Wait {
+            start: plain.start,
+            woken: plain.end,
+            end: plain.end,
+            cause,
+            reason: plain.reason,
+            place: None,
+            release,
+            ran: 0..0,
+            late_ns: plain.late_ns,
+            lock: None,
+            inside: false,
+            released_inside: false,
+        });
     }
 
     /// Adds a wait; voluntary ones, too: they are links of chains.
@@ -97,8 +149,53 @@ impl Waits {
             release: self.release(stall),
             ran: self.add_ran(stall),
             late_ns: if stall.voluntary { 0 } else { stall.late_ns() },
+            lock: stall
+                .lock
+                .as_ref()
+                .map(|lock| (stall.pid, lock.address))
+                .filter(|(_, address)| *address != 0),
+            inside: self.is_watched(stall.user.as_ref()),
+            released_inside: self.is_watched(stall.waker.as_ref().and_then(|waker| waker.user.as_ref())),
         };
         self.by_thread[thread as usize].push(wait);
+    }
+
+    /// Before the waits are added: they are to be played again with this change.
+    pub fn expect(&mut self, change: &Change) {
+        self.watched = change.functions().cloned();
+    }
+
+    /// What the waiting of the threads that `is_waiter` accepts would be with the change.
+    pub fn what_if(
+        &mut self,
+        change: &Change,
+        operations: &[Operations],
+        is_waiter: impl Fn(&str) -> bool,
+    ) -> WhatIf {
+        self.sort();
+        what_if(self, change, operations, |group| match self.group(group) {
+            Group::Threads { thread, .. } => is_waiter(thread),
+            _ => false,
+        })
+    }
+
+    fn sort(&mut self) {
+        for waits in &mut self.by_thread {
+            waits.sort_by_key(|wait| (wait.start, wait.end));
+        }
+    }
+
+    pub(super) fn thread_of(&self, key: ThreadKey) -> Option<u32> {
+        self.threads.get(&key).copied()
+    }
+
+    fn is_watched(&mut self, stack: Option<&ResolvedStack>) -> bool {
+        let (Some(functions), Some(stack)) = (&self.watched, stack) else { return false };
+        self.is_watched.get(stack, |stack| {
+            let lines = stack.frames.iter().flat_map(|frame| &frame.lines);
+            let names = lines.filter_map(|line| line.symbol.as_deref());
+            names.into_iter().any(|name| functions.matches(name) || functions.matches(&short_name(name)))
+        })
     }
 
     /// Waits that were not added because there are too many.
@@ -106,23 +203,14 @@ impl Waits {
         self.dropped
     }
 
-    /// Charges the waits of the threads that `is_waiter` accepts by their names.
-    pub fn blame(mut self, is_waiter: impl Fn(&str) -> bool) -> Blame {
-        for waits in &mut self.by_thread {
-            waits.sort_by_key(|wait| (wait.start, wait.end));
-        }
+    /// Charges the waits of the threads that `is_waiter` accepts.
+    pub fn blame(mut self, is_waiter: impl Fn(ThreadKey) -> bool) -> Blame {
+        self.sort();
         let host = self.groups.number(Group::Host);
         let unknown = self.groups.number(Group::Unknown);
         let mut chains = Chains::new(&self, host, unknown);
-        for thread in 0..self.by_thread.len() as u32 {
-            let is_one = match self.group(self.group_of[thread as usize]) {
-                Group::Threads { thread, .. } => is_waiter(thread),
-                _ => false,
-            };
-            if is_one {
-                chains.charge_all(thread);
-            }
-        }
+        let waiters = self.threads.iter().filter(|(key, _)| is_waiter(**key));
+        chains.charge_all(waiters.map(|(_, thread)| *thread));
         chains.finish()
     }
 

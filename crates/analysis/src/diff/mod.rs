@@ -22,6 +22,7 @@ pub mod evidence;
 #[cfg(test)]
 mod fixture;
 mod headlines;
+mod kinds;
 mod lengths;
 mod news;
 mod nodes;
@@ -42,6 +43,7 @@ pub use collect::{Collector, Group, Side};
 pub use compare::compare;
 pub use comparison::{Comparison, GroupRate, Headline, Matched, NodeChange, Part, PartChange, Unmatched};
 pub use evidence::{Change, LEAST_WINDOWS, Uncertainty};
+pub use kinds::{Kind, KindChange, Kinds, PercentileChange, compare_kinds};
 pub use news::{FALSE_NEWS, Floor};
 pub use step::Step;
 pub use tree::{Node, NodeId, Tree};

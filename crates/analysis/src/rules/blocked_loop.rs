@@ -1,5 +1,5 @@
-//! `blocked-loop`: a thread with an event loop waited inside a callback, so that the loop did not return to
-//! its poll. Names the function that the loop called.
+//! `blocked-loop`: a thread with an event loop waited or computed inside a callback, so that the loop did not
+//! return to its poll. Names the function that the loop called.
 //!
 //! One finding a program, kind of wait and called function, where the waits took a hundredth of the threads'
 //! time, or one took 20 ms. Only waits of 10 ms or longer count.
@@ -9,16 +9,20 @@
 //! too. Only kinds of waits count that are no other idle place of a
 //! loop: runtimes park the threads of their loops on condition variables, and nested loops poll.
 //!
+//! What computes is found by busy periods that last much longer than the thread's others, and named by the
+//! samples late in them. A thread that serves one client at a time keeps only that one waiting, and has none.
+//!
 //! False positives: a thread that uses epoll for one thing among others, and is not waited for in between.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use wallprof_model::{Reason, StallReason, ThreadKey};
 
 use super::callers::{Called, Callers};
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Period};
 use super::limits::{Delays, LEAST_LOOP_WAITS, SHORTEST_BLOCK_NS};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
@@ -29,18 +33,25 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     topic: None,
     excludes: &[Topic::Waits],
     cause: Cause::Program,
-    evidence: EvidenceKind::Stalls,
+    evidence: EvidenceKind::StallsOrSpans,
     find,
 };
 
 /// The place of a known loop that waits on a condition variable.
 const WAIT_FOR_WORK: &str = "its wait for work";
 
+/// The meaning of a wait for the one client of a database's backend.
+const CLIENT_IDLE: &str = "client idle";
+
+/// Of the samples of what computed, those that have a function in which it is said to have been.
+const LEAST_PERCENT_INSIDE: usize = 80;
+
 /// Where a thread's loop waits.
 struct Loop<'e> {
     /// `epoll_wait`, `its wait for work`
     place: &'e str,
     callers: &'e Callers,
+    serves_many: bool,
 }
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
@@ -62,7 +73,82 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     let conclusions = groups
         .into_iter()
         .filter_map(|((_, _, _, (called, place)), cases)| conclude(cases, &called, place, evidence));
+    conclusions.chain(computing(evidence, &loops)).collect()
+}
+
+/// Callbacks that computed.
+fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -> Vec<Conclusion<'e>> {
+    let mut groups: BTreeMap<_, Vec<&Period>> = BTreeMap::new();
+    for period in evidence.periods() {
+        let known = loops.get(&period.thread).filter(|known| known.serves_many);
+        if let (Some(known), Some(thread)) = (known, evidence.thread(period.thread))
+            && let Some(called) = mostly_called(period, known.callers)
+        {
+            let key = (thread.process.clone(), thread.comm.clone(), called, known.place);
+            groups.entry(key).or_default().push(period);
+        }
+    }
+    let conclusions = groups.into_iter().filter_map(|((_, _, called, place), periods)| {
+        let delays = Delays::of(periods.iter().map(|period| period.ns));
+        let keys: BTreeSet<ThreadKey> = periods.iter().map(|period| period.thread).collect();
+        let threads: Vec<ThreadKey> = keys.into_iter().collect();
+        if !delays.is_heavy(evidence, &threads) {
+            return None;
+        }
+        let totals: Vec<_> = threads.iter().filter_map(|thread| evidence.thread(*thread)).collect();
+        let title = format!(
+            "{} did not return to {place} {}: its event loop was running in {}{}.",
+            wording::threads(&totals),
+            wording::delays(&delays),
+            words(&called),
+            mostly_inside(&periods, &called.name),
+        );
+        let advice = "Let another thread do what takes so long, or divide it: all else that the loop serves is late \
+                      by as much.";
+        Some(Conclusion { title, advice: advice.into(), threads, delays, cases: Vec::new() })
+    });
     conclusions.collect()
+}
+
+/// The function that the loop had called in most samples of the period.
+fn mostly_called(period: &Period, of_loop: &Callers) -> Option<Called> {
+    let mut counts: BTreeMap<Called, usize> = BTreeMap::new();
+    for called in period.callers.iter().filter_map(|callers| callers.first_beyond(of_loop)) {
+        *counts.entry(called).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(called, _)| called)
+}
+
+/// `, inside PKCS5_PBKDF2_HMAC`: the innermost function that nearly all samples below this one have.
+fn mostly_inside(periods: &[&Period], function: &str) -> String {
+    let samples = periods.iter().flat_map(|period| &period.callers);
+    let mut paths: Vec<_> = samples.filter_map(|callers| callers.inwards_of(function)).collect();
+    let least = paths.len() * LEAST_PERCENT_INSIDE / 100;
+    let mut innermost = None;
+    loop {
+        let mut by_next: BTreeMap<&Arc<str>, Vec<_>> = BTreeMap::new();
+        for mut path in paths {
+            if let Some(next) = path.next() {
+                by_next.entry(next).or_default().push(path);
+            }
+        }
+        let most = by_next.into_iter().max_by_key(|(_, paths)| paths.len());
+        let Some((next, rest)) = most.filter(|(_, rest)| rest.len() > least) else { break };
+        (innermost, paths) = (Some(next), rest);
+    }
+    innermost.map(|function| format!(", inside {}", short_name(function))).unwrap_or_default()
+}
+
+/// `the command keysCommand`. Of Node's bindings the type says more than the function:
+/// `CryptoJob<PBKDF2Traits>::Run`.
+fn words(called: &Called) -> String {
+    match called.word {
+        Some("binding") => {
+            format!("the binding {}", called.name.rsplit_once('(').map_or(&*called.name, |(name, _)| name))
+        }
+        Some(word) => format!("the {word} {}", short_name(&called.name)),
+        None => short_name(&called.name),
+    }
 }
 
 fn conclude<'e>(
@@ -75,12 +161,11 @@ fn conclude<'e>(
     let delays = Delays::over(&cases, Case::duration_ns);
     let problem = Problem::heavy(cases, delays, evidence)?;
     let title = format!(
-        "{} did not return to {place} {}: its event loop was {} in {}{}{}.",
+        "{} did not return to {place} {}: its event loop was {} in {}{}.",
         wording::who(&problem.cases, evidence),
         wording::delays(&delays),
         waiting(reason),
-        called.word.map(|word| format!("the {word} ")).unwrap_or_default(),
-        short_name(&called.name),
+        words(called),
         inside(&problem, &called.name),
     );
     let advice = "Let another thread do what waits, or use a call that does not wait: all else that the loop \
@@ -122,6 +207,8 @@ fn is_block(case: &Case) -> bool {
 struct Polls {
     count: u64,
     ns: u64,
+    /// For the one client that it serves, by its meaning.
+    for_one: bool,
 }
 
 /// The loops of the threads, each at the place where its thread polls for the longest time.
@@ -137,6 +224,7 @@ fn loops(evidence: &Evidence) -> HashMap<ThreadKey, Loop<'_>> {
         if let Some(place) = place {
             let polls = places.entry(case.thread).or_default().entry(place).or_default();
             polls.count += 1;
+            polls.for_one |= case.meaning.as_ref().is_some_and(|meaning| meaning.name == CLIENT_IDLE);
             polls.ns = polls.ns.saturating_add(case.duration_ns());
         }
     }
@@ -148,7 +236,7 @@ fn loops(evidence: &Evidence) -> HashMap<ThreadKey, Loop<'_>> {
             && polls.count >= LEAST_LOOP_WAITS
             && (place == WAIT_FOR_WORK || is_for_events(place) || polls.ns >= wall_ns / 2)
         {
-            loops.insert(thread, Loop { place, callers });
+            loops.insert(thread, Loop { place, callers, serves_many: !polls.for_one });
         }
     }
     loops
@@ -164,9 +252,10 @@ mod tests {
     use super::super::findings;
     use super::super::fixture::{Fixture, at, case, stack};
     use super::*;
-    use std::sync::Arc;
     use wallprof_model::profile::{Finding, StallRecord};
-    use wallprof_model::{Meaning, MeaningSource};
+    use wallprof_model::{Meaning, MeaningSource, MonoNs};
+
+    use crate::spans::LongPeriod;
 
     const MS: u64 = 1_000_000;
 
@@ -212,6 +301,54 @@ mod tests {
              loop was asleep in serve_request, inside back_off. They recur every 200.0 ms."
         );
         assert_eq!((found[0].rule.as_str(), found[0].stalls.len()), (RULE.name, 10));
+    }
+
+    #[test]
+    fn callback_that_computes_is_named_unless_the_thread_serves_one_client() {
+        let titles = |name: &str| -> Vec<String> {
+            let mut fixture = Fixture::new();
+            let meaning = Meaning {
+                name: name.into(),
+                software: None,
+                idle: true,
+                holder: false,
+                source: MeaningSource::Stack,
+            };
+            for turn in 0..20 {
+                let meaning = Some(Arc::new(meaning.clone()));
+                fixture.stall(StallRecord { meaning, ..idle(turn, "epoll_wait", 50) });
+            }
+            let (keys, other) = (
+                stack(&["stringmatch", "keysCommand", "call", "processCommand", "run_loop", "main"]),
+                stack(&["write", "flush", "run_loop", "main"]),
+            );
+            let matching = stack(&[
+                "stringmatchlen_impl",
+                "stringmatch",
+                "keysCommand",
+                "call",
+                "processCommand",
+                "run_loop",
+                "main",
+            ]);
+            let stacks = vec![other, keys, matching];
+            let (start, end) = (MonoNs(0), MonoNs(370 * MS));
+            fixture.periods.push(LongPeriod { thread: ThreadKey(1), start, end, stacks });
+            findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
+        };
+        let found = titles("event loop");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].starts_with("thread-1 of app did not return to epoll_wait "), "{found:#?}");
+        let expected = "its event loop was running in the command keysCommand, inside stringmatch.";
+        assert!(found[0].ends_with(expected), "{found:#?}");
+        assert_eq!(titles(CLIENT_IDLE), [""; 0]);
+    }
+
+    #[test]
+    fn binding_keeps_its_type() {
+        let name = "node::crypto::CryptoJob<node::crypto::PBKDF2Traits>::Run(v8::Info<v8::Value> const&)";
+        let called = Called { name: name.into(), word: Some("binding") };
+        assert_eq!(words(&called), "the binding node::crypto::CryptoJob<node::crypto::PBKDF2Traits>::Run");
     }
 
     #[test]

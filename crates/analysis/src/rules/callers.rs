@@ -68,6 +68,17 @@ impl Callers {
         named.or(beyond.first()).map(|function| Called { name: function.name(), word: None })
     }
 
+    /// The functions with a name that `name` called, from it inwards. `None` where it is not here.
+    pub fn inwards_of(&self, name: &str) -> Option<impl Iterator<Item = &Arc<str>>> {
+        let at = self.0.iter().position(|function| *function.name() == *name)?;
+        Some(self.0[at + 1..].iter().filter_map(|function| function.symbol.as_ref()))
+    }
+
+    /// The innermost function that is one of these.
+    pub fn innermost_of(&self, names: &[Arc<str>]) -> Option<Arc<str>> {
+        self.0.iter().rev().map(Function::name).find(|name| names.contains(name))
+    }
+
     /// Whether threads of a known loop wait for work below these functions.
     pub fn wait_for_work(&self) -> bool {
         dispatch::waits_for_work(self.0.iter().filter_map(|function| function.symbol.as_deref()))

@@ -36,6 +36,8 @@ pub struct Case {
     pub overslept_ns: Option<u64>,
     /// The CPU it came back on, or waits for.
     pub cpu: Option<u32>,
+    /// The kernel's number: a lower one goes first.
+    pub priority: Option<i16>,
     pub syscall: Option<Arc<str>>,
     pub site: Option<Arc<Site>>,
     /// `None`: not known, or nothing of the program.
@@ -44,6 +46,8 @@ pub struct Case {
     pub in_allocator: bool,
     pub waker: Option<Woken>,
     pub lock: Option<Held>,
+    /// What the owner of the lock ran at one time of the wait, if that is known.
+    pub owner_callers: Option<Arc<Callers>>,
     /// The threads that had the CPU meanwhile, most time first; the first few.
     pub ran_instead: Box<[(Party, u64)]>,
     /// For how long threads had the CPU meanwhile, those that are not listed, too.

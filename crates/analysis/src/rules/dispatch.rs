@@ -9,7 +9,8 @@ use crate::glob::Glob;
 struct KnownLoop {
     /// Globs of functions further out than a wait for work through a condition variable.
     waits_in: &'static [&'static str],
-    /// Globs of functions that call a part of the program. Each needs the next of `below` further out.
+    /// Globs of functions that call a part of the program, some through each other. Each needs `below`
+    /// further out.
     calls: &'static [&'static str],
     /// A function further out than those of `calls`, which have names that other programs use, too.
     below: Option<&'static str>,
@@ -17,8 +18,9 @@ struct KnownLoop {
     word: &'static str,
 }
 
-/// Tried with tokio 1.54.1 and Debian 12's Redis 7.0.15.
-const KNOWN: [KnownLoop; 2] = [
+/// In the order in which they are asked. Tried with tokio 1.54.1, Node.js 20.20.2 and Debian 12's Redis
+/// 7.0.15 and nginx 1.22.1.
+const KNOWN: [KnownLoop; 6] = [
     KnownLoop {
         // Not the threads of spawn_blocking, which are made for what waits.
         waits_in: &["*tokio::runtime::scheduler::*::worker::Context::park*"],
@@ -27,6 +29,27 @@ const KNOWN: [KnownLoop; 2] = [
         word: "task",
     },
     KnownLoop { waits_in: &[], calls: &["call"], below: Some("processCommand"), word: "command" },
+    // Node's own functions that JavaScript calls, else the callback of libuv that runs JavaScript.
+    KnownLoop {
+        waits_in: &[],
+        calls: &["v8::internal::FunctionCallbackArguments::Call(*"],
+        below: None,
+        word: "binding",
+    },
+    KnownLoop { waits_in: &[], calls: &["uv__*"], below: None, word: "callback" },
+    // What answers a request: a module's handler in one of the phases. Else an event's handler.
+    KnownLoop {
+        waits_in: &[],
+        calls: &["ngx_http_core_*_phase"],
+        below: Some("ngx_http_core_run_phases"),
+        word: "handler",
+    },
+    KnownLoop {
+        waits_in: &[],
+        calls: &["ngx_*_process_events", "ngx_event_process_posted", "ngx_event_expire_timers"],
+        below: None,
+        word: "handler",
+    },
 ];
 
 struct Globs {
@@ -59,14 +82,15 @@ pub(super) fn called<'f>(
 ) -> Option<(usize, &'static str)> {
     GLOBS.iter().find_map(|known| {
         let mut is_below = known.below.is_none();
+        let is_call = |function: &str| known.calls.iter().any(|glob| glob.matches(function));
         let at = functions.clone().position(|function| {
             let Some(function) = function else { return false };
-            let is_call = is_below && known.calls.iter().any(|glob| glob.matches(function));
+            let is_found = is_below && is_call(function);
             is_below |= known.below == Some(function);
-            is_call
+            is_found
         })?;
         let rest = functions.clone().skip(at + 1);
-        let inwards = rest.take_while(Option::is_none).count();
+        let inwards = rest.take_while(|function| function.is_none_or(is_call)).count();
         functions.clone().nth(at + 1 + inwards).map(|_| (at + 1 + inwards, known.word))
     })
 }
@@ -103,6 +127,26 @@ mod tests {
             "std::thread::functions::sleep",
         ];
         assert_eq!(found(&tokio), Some(("runtime::resize_images::{{closure}}", "task")));
+    }
+
+    /// Stacks as recorded, from the function on that the idle loop does not have.
+    #[test]
+    fn callback_binding_and_handler_are_named() {
+        let read = ["uv__stream_io", "uv__read", "node::LibuvStreamWrap::OnUvRead(long)", "Builtins_JSEntry"];
+        assert_eq!(found(&read), Some((read[2], "callback")));
+        assert_eq!(found(&read[..2]), None, "libuv's own work");
+        let call = "v8::internal::FunctionCallbackArguments::Call(v8::internal::CallHandlerInfo)";
+        let derive =
+            [&read[..], &["", call, "node::crypto::CryptoJob<T>::Run()", "PKCS5_PBKDF2_HMAC"]].concat();
+        assert_eq!(found(&derive), Some(("node::crypto::CryptoJob<T>::Run()", "binding")));
+        let nginx = [
+            "ngx_epoll_process_events",
+            "ngx_http_core_run_phases",
+            "ngx_http_core_content_phase",
+            "ngx_http_static_handler",
+        ];
+        assert_eq!(found(&nginx), Some(("ngx_http_static_handler", "handler")));
+        assert_eq!(found(&nginx[..2]), Some(("ngx_http_core_run_phases", "handler")));
     }
 
     #[test]

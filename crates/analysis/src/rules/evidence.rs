@@ -24,6 +24,7 @@ use crate::by_stack::ByStack;
 use crate::interner::Interner;
 use crate::receive::{Backlog, backlog};
 use crate::site::{self, Sites};
+use crate::spans::{LongPeriod, OverBudget};
 
 /// Stalls kept; some 300 bytes each.
 const MOST_CASES: usize = 200_000;
@@ -56,10 +57,20 @@ pub struct Evidence {
     machine: Machine,
     /// The counters of each process's receive queues and control group, by pid.
     process_counters: HashMap<u32, Vec<CounterTrack>>,
+    periods: Vec<Period>,
+    over_budget: Vec<OverBudget>,
     /// By start.
     cases: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
     by_thread: HashMap<ThreadKey, Vec<usize>>,
+}
+
+/// A long busy period in which its thread ran, and where.
+#[derive(Debug)]
+pub(super) struct Period {
+    pub thread: ThreadKey,
+    pub ns: u64,
+    pub callers: Vec<Arc<Callers>>,
 }
 
 /// A thread over the whole recording.
@@ -91,6 +102,8 @@ pub struct Surroundings<'r> {
     ///
     /// [`reads_process_counter`]: super::reads_process_counter
     pub process_counters: &'r [CounterTrack],
+    pub periods: &'r [LongPeriod],
+    pub over_budget: &'r [OverBudget],
 }
 
 impl<'r> Surroundings<'r> {
@@ -106,6 +119,8 @@ impl<'r> Surroundings<'r> {
             throttled: &[],
             counters: &[],
             process_counters: &[],
+            periods: &[],
+            over_budget: &[],
         }
     }
 }
@@ -138,6 +153,7 @@ impl Collector {
             self.keep_the_longest();
         }
         self.cases.sort_by_key(|case| (case.start, case.id));
+        let periods = around.periods.iter().map(|period| self.period(period)).collect();
         let cases = joined_slices(self.cases);
         let mut by_thread: HashMap<ThreadKey, Vec<usize>> = HashMap::new();
         for (at, case) in cases.iter().enumerate() {
@@ -159,6 +175,8 @@ impl Collector {
             throttled: around.throttled.to_vec(),
             machine: Machine::new(around.counters, around.info.cpus),
             process_counters: by_process(around.process_counters, around.threads),
+            periods,
+            over_budget: around.over_budget.to_vec(),
             cases,
             by_thread,
         };
@@ -190,11 +208,12 @@ impl Collector {
             end: stall.end,
             runnable_ns: stall.runnable_ns,
             asked_ns: stall.asked_ns,
+            priority: stall.priority,
             overslept_ns: stall.overslept_ns(),
             cpu: stall.cpu,
             syscall: stall.syscall.clone().map(|name| self.names.get(name)),
             site: self.sites.of(stall.user.as_ref(), stall.kernel.as_ref()),
-            callers: self.callers(stall),
+            callers: self.callers(stall.user.as_ref()),
             in_allocator: stall
                 .user
                 .as_ref()
@@ -206,6 +225,7 @@ impl Collector {
                 title: waker.thread.as_ref().and_then(|thread| self.title(thread)),
                 site: self.sites.of(waker.user.as_ref(), waker.kernel.as_ref()),
             }),
+            owner_callers: self.callers(stall.owner_sample.as_ref().map(|(_, stack)| stack)),
             lock: stall.lock.as_ref().map(|lock| Held {
                 address: lock.address,
                 owner: lock.owner.as_ref().map(|owner| self.party(owner)),
@@ -221,10 +241,15 @@ impl Collector {
         }
     }
 
-    fn callers(&mut self, stall: &StallRecord) -> Option<Arc<Callers>> {
+    fn callers(&mut self, user: Option<&ResolvedStack>) -> Option<Arc<Callers>> {
         let Collector { callers, equal_callers, .. } = self;
         let find = |user: &ResolvedStack| Callers::of(user).map(|found| equal_callers.get(found));
-        callers.get(stall.user.as_ref()?, find)
+        callers.get(user?, find)
+    }
+
+    fn period(&mut self, period: &LongPeriod) -> Period {
+        let callers = period.stacks.iter().filter_map(|stack| self.callers(Some(stack))).collect();
+        Period { thread: period.thread, ns: period.duration_ns(), callers }
     }
 
     fn page_fault(&mut self, fault: &Fault) -> PageFault {
@@ -342,12 +367,25 @@ impl Evidence {
         backlog(self.process_counters.get(&case.pid)?, case.start..case.end)
     }
 
+    /// Long busy periods of threads that findings may be about.
+    pub(super) fn periods(&self) -> impl Iterator<Item = &Period> {
+        self.periods.iter().filter(|period| !self.is_left_out(period.thread))
+    }
+
+    pub(super) fn over_budget(&self) -> &[OverBudget] {
+        &self.over_budget
+    }
+
     pub(super) fn machine(&self) -> &Machine {
         &self.machine
     }
 
     pub(super) fn threads(&self) -> impl Iterator<Item = &ThreadTotals> {
         self.threads.values()
+    }
+
+    pub(super) fn threads_by_key(&self) -> impl Iterator<Item = (&ThreadKey, &ThreadTotals)> {
+        self.threads.iter()
     }
 
     pub(super) fn thread(&self, key: ThreadKey) -> Option<&ThreadTotals> {

@@ -15,6 +15,7 @@ use wallprof_model::{
 
 use super::{Collector, Evidence, Surroundings, findings};
 use crate::fixture::stall;
+use crate::spans::{LongPeriod, OverBudget};
 
 pub(super) use crate::fixture::stack;
 
@@ -32,6 +33,8 @@ pub struct Fixture {
     pub throttled: Vec<ThrottledRow>,
     pub counters: Vec<CounterTrack>,
     pub process_counters: Vec<CounterTrack>,
+    pub periods: Vec<LongPeriod>,
+    pub over_budget: Vec<OverBudget>,
     pub collector: Collector,
 }
 
@@ -52,6 +55,8 @@ impl Fixture {
             throttled: Vec::new(),
             counters: Vec::new(),
             process_counters: Vec::new(),
+            periods: Vec::new(),
+            over_budget: Vec::new(),
             collector: Collector::default(),
         }
     }
@@ -72,6 +77,8 @@ impl Fixture {
             collector,
             counters,
             process_counters,
+            periods,
+            over_budget,
         } = self;
         collector.finish(&Surroundings {
             info: &info,
@@ -83,6 +90,8 @@ impl Fixture {
             throttled: &throttled,
             counters: &counters,
             process_counters: &process_counters,
+            periods: &periods,
+            over_budget: &over_budget,
         })
     }
 
@@ -101,7 +110,7 @@ impl Fixture {
     }
 }
 
-fn thread(number: u32) -> Thread {
+pub fn thread(number: u32) -> Thread {
     let mut ledger = LedgerDelta::new(ThreadKey(number), EpochSecond(0));
     ledger.wall_ns = WALL_NS;
     ledger.on_cpu_ns = WALL_NS / 2;

@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
-use wallprof_model::{MonoNs, StallReason, ThreadKey};
+use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
 use super::case::{Case, Party, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
+use super::holding::{Holding, Releases};
 use super::limits::Delays;
 use super::spec::Reported;
 use super::wording;
+use crate::short_name::short_name;
 use crate::site::Site;
 use crate::tally::Tally;
 
@@ -54,16 +56,28 @@ pub(super) fn conclude<'e>(
     what: &str,
     advice: impl Into<String>,
 ) -> Option<Conclusion<'e>> {
+    let (problem, waited) = waited(cases, evidence, what, "")?;
+    let title = format!("{waited}{}.", holder(&problem.cases, evidence));
+    Some(problem.conclude(title, advice))
+}
+
+/// `engine waited for WHAT in take_order 7 times, 4.00 ms in all`, with `note` behind the threads' name: where
+/// the waits are unusual.
+pub(super) fn waited<'e>(
+    cases: Vec<&'e Case>,
+    evidence: &Evidence,
+    what: &str,
+    note: &str,
+) -> Option<(Problem<'e>, String)> {
     let delays = Delays::over(&cases, Case::duration_ns);
     let problem = problem(cases, delays, evidence)?;
-    let title = format!(
-        "{} waited for {what}{} {}{}.",
+    let words = format!(
+        "{}{note} waited for {what}{} {}",
         wording::who(&problem.cases, evidence),
         wording::place(problem.site().as_ref()),
-        wording::delays(&delays),
-        holder(&problem.cases, evidence)
+        wording::delays(&delays)
     );
-    Some(problem.conclude(title, advice))
+    Some((problem, words))
 }
 
 /// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in
@@ -71,15 +85,19 @@ pub(super) fn conclude<'e>(
 pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     let release = mostly(cases, |case| case.release().cloned());
     let release = wording::spot(release.as_ref());
-    let owner = mostly(cases, |case| Some(wording::name(case.lock.as_ref()?.owner.as_ref()?)));
+    let owner = mostly(cases, |case| Some(wording::party(case.lock.as_ref()?.owner.as_ref()?, case.pid)));
     if let Some(owner) = owner {
         let away = away(cases, evidence);
         let ended = match release.as_str() {
-            "" if mostly_interrupted(cases) => " until the waits timed out".to_owned(),
+            "" if mostly_interrupted(cases) && !mostly_asked_again(cases) => {
+                " until the waits timed out".to_owned()
+            }
             "" => String::new(),
             spot => format!(" and released it{spot}"),
         };
-        return format!(": {owner} held it{away}{ended}");
+        let function = Holding::of(cases, evidence).function().map(|function| short_name(function));
+        let inside = function.map(|function| format!(" in {function}")).filter(|place| *place != release);
+        return format!(": {owner} held it{}{away}{ended}", inside.unwrap_or_default());
     }
     let waker = mostly(cases, |case| case.waker.as_ref()?.by.clone());
     let Some(waker) = waker else { return String::new() };
@@ -114,14 +132,23 @@ fn mostly_interrupted(cases: &[&Case]) -> bool {
     cases.iter().filter(interrupted).count() * 2 > cases.len()
 }
 
+/// Whether the threads slept, to ask again: the holder does not end such a wait.
+fn mostly_asked_again(cases: &[&Case]) -> bool {
+    mostly(cases, |case| Some(case.reason)) == Some(StallReason::Blocked(Reason::Sleep))
+}
+
 /// The reason why the owner of the lock was off the CPU, where that was a fifth of the time or more.
 fn away(cases: &[&Case], evidence: &Evidence) -> String {
     let mut why: Tally<(String, Option<Arc<Site>>)> = Tally::default();
     let mut whole_ns = 0u64;
+    let releases = Releases::of(cases);
     for case in cases {
         let Some((holder, since)) = held_by(case, evidence) else { continue };
         // The holder of a lock that was handed on is not the reason for a wait for a CPU.
-        let released = case.woken();
+        let released = match owner(case) {
+            Some(_) => releases.end_of_holding(case, holder),
+            None => case.woken(),
+        };
         whole_ns = whole_ns.saturating_add(released.0.saturating_sub(since.0));
         for absence in evidence.during(holder, since, released) {
             let by_chance = matches!(absence.reason, StallReason::Preempted | StallReason::Runnable);

@@ -35,12 +35,21 @@ enum LockKey {
 }
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    by_lock(evidence, reported, |cases| conclude(cases, evidence))
+}
+
+/// What `conclude` says of the waits that are left, for each lock. Those of several processes of one program at
+/// one place are together, where each is a problem.
+pub(super) fn by_lock<'e>(
+    evidence: &'e Evidence,
+    reported: &Reported,
+    conclude: impl Fn(Vec<&'e Case>) -> Option<Conclusion<'e>>,
+) -> Vec<Conclusion<'e>> {
     let waits = lock::waits(evidence, reported).filter(|case| !case.in_allocator);
     let locks = grouped(waits, |case| lock_key(case, evidence));
     let place = |cases: &[&Case]| (evidence.program(cases[0]), mostly(cases, |case| case.site.clone()));
-    let is_problem = |cases: &[&'e Case]| conclude(cases.to_vec(), evidence).is_some();
-    let locks = across_processes(locks.into_values(), place, is_problem);
-    locks.into_iter().filter_map(|cases| conclude(cases, evidence)).collect()
+    let locks = across_processes(locks.into_values(), place, |cases| conclude(cases.to_vec()).is_some());
+    locks.into_iter().filter_map(conclude).collect()
 }
 
 fn lock_key(case: &Case, evidence: &Evidence) -> LockKey {
@@ -98,12 +107,26 @@ mod tests {
     }
 
     #[test]
+    fn function_in_which_the_holder_ran_and_let_go_is_named() {
+        let sampled = |id| {
+            let wait = lock_case(id, 1, 2, 2_000_000);
+            let release = stack(&["unlock", "sweep_registry", "run"]);
+            let waker = wait.waker.clone().map(|waker| WakerRecord { user: Some(release), ..waker });
+            let owner_sample = Some((wait.start, stack(&["spin", "sweep_registry", "run"])));
+            StallRecord { waker, owner_sample, ..wait }
+        };
+        let found = Fixture::only_finding((1..=3).map(sampled));
+        let expected = ": thread-2 held it in sweep_registry and released it in unlock.";
+        assert!(found.title.ends_with(expected), "{}", found.title);
+    }
+
+    #[test]
     fn owner_that_slept_is_reported() {
         let wait = at(0, lock_case(1, 1, 2, 4_000_000));
-        let sleep = at(1_000_000, case(2, 2, StallReason::Blocked(Reason::Sleep), 3_000_000));
+        let sleep = at(1_000_000, case(2, 2, StallReason::Blocked(Reason::Sleep), 2_000_000));
         let found = Fixture::only_finding([wait, sleep]);
         let expected =
-            "thread-2 held it, itself off the CPU for 75 % of that time (sleep in work), and released it";
+            "thread-2 held it, itself off the CPU for 50 % of that time (sleep in work), and released it";
         assert!(found.title.contains(expected), "{}", found.title);
         assert_eq!(found.stalls, [1]);
     }
@@ -131,11 +154,34 @@ mod tests {
         assert!(!found.advice.contains("released"), "{}", found.advice);
     }
 
+    #[test]
+    fn holder_of_what_the_waiter_asked_for_again_and_again_is_named() {
+        let polled = |id| {
+            let wait = lock_case(id, 1, 2, 20_000_000);
+            let waker = wait.waker.clone().map(|waker| WakerRecord { thread: None, ..waker });
+            StallRecord {
+                waker,
+                reason: StallReason::Blocked(Reason::Sleep),
+                ..said_of(wait, "database lock")
+            }
+        };
+        let found = Fixture::only_finding((1..=3).map(polled));
+        assert!(found.title.ends_with("up to 20.0 ms: thread-2 held it."), "{}", found.title);
+    }
+
     /// A wait that a rule gives a name.
     fn said(id: u64, name: &str, holder: bool, ns: u64) -> StallRecord {
-        let (name, software) = (name.into(), Some("engine".into()));
-        let meaning = Meaning { name, software, idle: false, holder, source: MeaningSource::Stack };
+        let meaning = Meaning { holder, ..meaning(name) };
         StallRecord { meaning: Some(Arc::new(meaning)), ..learned(id, 1, 2, ns) }
+    }
+
+    fn said_of(wait: StallRecord, name: &str) -> StallRecord {
+        StallRecord { meaning: Some(Arc::new(meaning(name))), ..wait }
+    }
+
+    fn meaning(name: &str) -> Meaning {
+        let (name, software) = (name.into(), Some("engine".into()));
+        Meaning { name, software, idle: false, holder: true, source: MeaningSource::Stack }
     }
 
     #[test]

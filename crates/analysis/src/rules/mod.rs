@@ -7,6 +7,7 @@
 
 mod allocator_lock;
 mod blocked_loop;
+mod bottleneck;
 mod callers;
 mod case;
 mod compaction;
@@ -18,8 +19,11 @@ mod disk_wait;
 mod dispatch;
 mod evidence;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod guard_shared;
+mod holder_blocked;
+mod holder_preempted;
+mod holding;
 mod interrupted;
 mod irq_time;
 mod kernel_delay;
@@ -28,6 +32,7 @@ mod lazy_binding;
 mod left_out;
 mod limits;
 mod lock;
+mod lock_convoy;
 mod lock_wait;
 mod machine;
 mod major_fault;
@@ -37,9 +42,11 @@ mod mmap_lock;
 mod neighbours;
 mod network_wait;
 mod other_end;
+mod over_budget;
 mod oversleep;
 mod pipe_wait;
 mod preempted;
+mod priority_inversion;
 mod run_queue;
 mod spec;
 mod steal;
@@ -70,6 +77,10 @@ pub static RULES: &[RuleSpec] = &[
     kernel_lock::RULE,
     wake_chain::RULE,
     allocator_lock::RULE,
+    holder_blocked::RULE,
+    priority_inversion::RULE,
+    holder_preempted::RULE,
+    lock_convoy::RULE,
     lock_wait::RULE,
     blocked_loop::RULE,
     major_fault::RULE,
@@ -85,6 +96,8 @@ pub static RULES: &[RuleSpec] = &[
     tlb_shootdown::RULE,
     irq_time::RULE,
     guard_shared::RULE,
+    bottleneck::RULE,
+    over_budget::RULE,
 ];
 
 /// Whether the rules read a counter of a process.

@@ -53,6 +53,8 @@ pub enum Cause {
 pub enum EvidenceKind {
     /// Stalls, which the finding lists by id.
     Stalls,
+    /// Stalls; or spans without stalls, such as busy periods of running time, and then the finding lists none.
+    StallsOrSpans,
     /// Sums over the recording: the finding lists no stalls.
     Sums,
 }

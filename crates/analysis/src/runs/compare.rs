@@ -1,8 +1,8 @@
 //! Groups of runs compared, figure by figure.
 //!
 //! Each run gives one value of a figure. The means of two groups are compared by Welch's t-test, findings by
-//! Fisher's exact test. Three families are tested, each by Holm's (1979) procedure with its share of
-//! [`FALSE_DIFFERENCES`]: the states and lengths of waits, the places, the findings. So in at most that share
+//! Fisher's exact test. Four families are tested, each by Holm's (1979) procedure with its share of
+//! [`FALSE_DIFFERENCES`]: the states and lengths of waits, the places, the spans, the findings. So in at most that share
 //! of comparisons of equal groups is anything at all called different, whatever depends on what.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +17,9 @@ use crate::interest::Class;
 pub const FALSE_DIFFERENCES: f64 = 0.05;
 
 /// What each family has of it. Findings need a hundredth: five runs of five against none have p = 0.008.
-const OF_STATES: f64 = 0.5 * FALSE_DIFFERENCES;
-const OF_PLACES: f64 = 0.3 * FALSE_DIFFERENCES;
+const OF_STATES: f64 = 0.4 * FALSE_DIFFERENCES;
+const OF_PLACES: f64 = 0.2 * FALSE_DIFFERENCES;
+const OF_SPANS: f64 = 0.2 * FALSE_DIFFERENCES;
 const OF_FINDINGS: f64 = 0.2 * FALSE_DIFFERENCES;
 
 /// Fewer runs than this in a group say nothing about the noise between them.
@@ -26,6 +27,8 @@ pub const LEAST_RUNS: usize = 2;
 
 /// Runs that agree more closely than this agree by chance: two values tell little about their spread.
 const LEAST_SPREAD: f64 = 0.01;
+/// A percentile is that of a bucket, 6.25 % wide: this is the spread of what the bucket hides.
+const LEAST_SPREAD_OF_SPANS: f64 = 0.0625 / 3.5;
 
 /// Figures tested: those with the most time.
 const MOST_FIGURES: usize = 2_000;
@@ -103,10 +106,9 @@ pub fn compare_groups(a: &[&Run], b: &[&Run]) -> Comparison {
     let has_places = least.all(|ns| Some(ns) == first);
     let can_judge = a.len().min(b.len()) >= LEAST_RUNS;
     let is_compared = |figure: &Figure| {
-        in_a.contains(&figure.group)
-            && in_b.contains(&figure.group)
+        figure.group.as_ref().is_none_or(|group| in_a.contains(group) && in_b.contains(group))
             && is_asked(&figure.what)
-            && (has_places || !is_of_places(&figure.what))
+            && (has_places || family(&figure.what) != Family::Places)
     };
     let wanted: BTreeSet<Figure> = all().flat_map(|run| run.figures()).filter(is_compared).collect();
     let mut figures: Vec<Difference> =
@@ -115,10 +117,10 @@ pub fn compare_groups(a: &[&Run], b: &[&Run]) -> Comparison {
     figures.truncate(MOST_FIGURES);
     let mut findings = findings(a, b);
     if can_judge {
-        for (of_places, share) in [(false, OF_STATES), (true, OF_PLACES)] {
-            let of_family: Vec<usize> = (0..figures.len())
-                .filter(|&at| is_of_places(&figures[at].figure.what) == of_places)
-                .collect();
+        let families = [(Family::States, OF_STATES), (Family::Places, OF_PLACES), (Family::Spans, OF_SPANS)];
+        for (tested, share) in families {
+            let of_family: Vec<usize> =
+                (0..figures.len()).filter(|&at| family(&figures[at].figure.what) == tested).collect();
             let p: Vec<f64> = of_family.iter().map(|&at| figures[at].p).collect();
             for at in rejected(&p, share) {
                 let difference = &mut figures[of_family[at]];
@@ -146,12 +148,24 @@ fn is_asked(what: &What) -> bool {
     match what {
         What::State(state) => Class::of(*state) != Class::Voluntary,
         What::WaitLength(reason) => !reason.is_voluntary(),
-        What::Cpu | What::Place(_) | What::PlaceLength(_) => true,
+        What::Cpu | What::Place(_) | What::PlaceLength(_) | What::Span { .. } => true,
     }
 }
 
-fn is_of_places(what: &What) -> bool {
-    matches!(what, What::Place(_) | What::PlaceLength(_))
+/// Figures that are tested together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    States,
+    Places,
+    Spans,
+}
+
+fn family(what: &What) -> Family {
+    match what {
+        What::Cpu | What::State(_) | What::WaitLength(_) => Family::States,
+        What::Place(_) | What::PlaceLength(_) => Family::Places,
+        What::Span { .. } => Family::Spans,
+    }
 }
 
 impl Difference {
@@ -179,14 +193,14 @@ fn difference(figure: Figure, a: &[&Run], b: &[&Run]) -> Option<Difference> {
     let values = |runs: &[&Run], figure: &Figure| -> Option<Vec<f64>> {
         runs.iter().map(|run| run.value(figure)).collect()
     };
-    let rate = Figure { group: figure.group.clone(), what: figure.what.rate() };
-    let mean_rate = |runs| values(runs, &rate).map_or(0.0, |values| mean(&values));
+    let mean_rate = |runs: &[&Run]| mean(&runs.iter().map(|run| run.rate_of(&figure)).collect::<Vec<_>>());
     if mean_rate(a) + mean_rate(b) < Floor::default().ns {
         return None;
     }
     let (of_a, of_b) = (values(a, &figure)?, values(b, &figure)?);
     let (mean_a, mean_b) = (mean(&of_a), mean(&of_b));
-    let least = LEAST_SPREAD * (mean_a + mean_b) / 2.0;
+    let is_of_spans = family(&figure.what) == Family::Spans;
+    let least = if is_of_spans { LEAST_SPREAD_OF_SPANS } else { LEAST_SPREAD } * (mean_a + mean_b) / 2.0;
     let variance = |values: &[f64]| Variance {
         of: spread(values).max(least).powi(2) / values.len() as f64,
         degrees: (values.len() as f64 - 1.0).max(1.0),
@@ -352,6 +366,53 @@ mod tests {
         assert_eq!((comparison.only_a.len(), comparison.only_b.len()), (1, 1));
     }
 
+    /// Runs of 10 s with 10,000 spans; every hundredth takes `tail_us`.
+    fn with_spans(noise: &mut Noise, tail_us: f64) -> Run {
+        let mut run = run(noise, 1.0);
+        let drift = 1.0 + 0.04 * noise.next();
+        let durations = run.spans.entry("order".into()).or_default();
+        for at in 0..10_000 {
+            let us = if at % 100 == 0 { tail_us } else { 300.0 };
+            durations.record((us * 1e3 * drift * (1.0 + 0.1 * noise.next())) as u64);
+        }
+        run
+    }
+
+    fn percentiles_in_news(tail_us: f64, seed: u64) -> Vec<u16> {
+        let mut noise = Noise(seed * 7_919 + 12_345);
+        let tails = [900.0; 5].into_iter().chain([tail_us; 5]);
+        let runs: Vec<Run> = tails.map(|us| with_spans(&mut noise, us)).collect();
+        let (a, b) = runs.split_at(5);
+        let comparison = compare_groups(&a.iter().collect::<Vec<_>>(), &b.iter().collect::<Vec<_>>());
+        let news = comparison.figures.into_iter().filter(|found| found.is_news);
+        let mut percentiles: Vec<u16> = news
+            .filter_map(|found| match found.figure.what {
+                What::Span { percentile, .. } => Some(percentile),
+                _ => None,
+            })
+            .collect();
+        percentiles.sort_unstable();
+        percentiles
+    }
+
+    #[test]
+    fn slower_tail_of_spans_is_found_at_its_percentile() {
+        let right = (1..=40).filter(|&seed| percentiles_in_news(1_800.0, seed) == [999]).count();
+        assert!(right >= 36, "{right} of 40");
+        let wrong = (1..=40).filter(|&seed| !percentiles_in_news(900.0, seed).is_empty()).count();
+        assert!(wrong <= 2, "{wrong} of 40");
+    }
+
+    #[test]
+    fn percentiles_of_too_few_spans_are_not_compared() {
+        let mut noise = Noise(3);
+        let mut run = run(&mut noise, 1.0);
+        (0..1_000).for_each(|_| run.spans.entry("order".into()).or_default().record(5_000_000));
+        let comparison = compare_groups(&[&run; 5], &[&run; 5]);
+        let compared = comparison.figures.iter().filter(|found| found.figure.group.is_none()).count();
+        assert_eq!(compared, 3, "P99.9 of 1,000 spans is one span");
+    }
+
     #[test]
     fn findings_come_and_go() {
         let finding = |rule: &str| FoundInRun { rule: rule.into(), title: format!("a {rule}"), total_ns: 1 };
@@ -372,7 +433,7 @@ mod tests {
         let b = Run { min_stall_ns: 5, ..run(&mut noise, 1.0) };
         let comparison = compare_groups(&[&a, &a], &[&b, &b]);
         assert!(!comparison.has_places);
-        assert!(comparison.figures.iter().all(|figure| !is_of_places(&figure.figure.what)));
+        assert!(comparison.figures.iter().all(|figure| family(&figure.figure.what) != Family::Places));
         assert!(!comparison.figures.is_empty());
     }
 }

@@ -11,6 +11,10 @@ const SECOND_NS: f64 = 1e9;
 
 /// A mean of fewer waits than this says nothing.
 const LEAST_WAITS: u64 = 20;
+/// The percentiles of spans that are compared, in thousandths.
+const PERCENTILES: [u16; 4] = [500, 900, 990, 999];
+/// A percentile beyond which a run has fewer spans than this says nothing.
+const LEAST_BEYOND: u64 = 5;
 
 /// One recording, added up.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -88,6 +92,11 @@ pub enum What {
     Place(Place),
     /// The mean lateness at a place.
     PlaceLength(Place),
+    /// A percentile of the durations of the spans of a kind, of all threads, in thousandths.
+    Span {
+        kind: String,
+        percentile: u16,
+    },
 }
 
 /// The unit of a figure.
@@ -95,14 +104,15 @@ pub enum What {
 pub enum Unit {
     /// Nanoseconds per second of wall time, over all threads of the group.
     NsPerSecond,
-    /// Nanoseconds a wait.
+    /// Nanoseconds a wait or a span.
     NsPerWait,
 }
 
 /// One number of a run that is compared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Figure {
-    pub group: Group,
+    /// `None`: of all threads.
+    pub group: Option<Group>,
     pub what: What,
 }
 
@@ -110,16 +120,7 @@ impl What {
     pub fn unit(&self) -> Unit {
         match self {
             What::Cpu | What::State(_) | What::Place(_) => Unit::NsPerSecond,
-            What::WaitLength(_) | What::PlaceLength(_) => Unit::NsPerWait,
-        }
-    }
-
-    /// The time per second whose size decides whether this figure matters.
-    pub(super) fn rate(&self) -> What {
-        match self {
-            What::WaitLength(reason) => What::State(State::Blocked(*reason)),
-            What::PlaceLength(place) => What::Place(place.clone()),
-            other => other.clone(),
+            What::WaitLength(_) | What::PlaceLength(_) | What::Span { .. } => Unit::NsPerWait,
         }
     }
 }
@@ -133,6 +134,9 @@ impl fmt::Display for What {
             What::WaitLength(reason) => write!(f, "length of waits for {}", reason.name()),
             What::Place(place) => write!(f, "{place}"),
             What::PlaceLength(place) => write!(f, "length of: {place}"),
+            What::Span { kind, percentile } => {
+                write!(f, "P{} of spans {kind}", f64::from(*percentile) / 10.0)
+            }
         }
     }
 }
@@ -154,21 +158,38 @@ impl Run {
         if self.duration_ns == 0 { 0.0 } else { ns as f64 / self.wall_s() }
     }
 
-    /// The value of a figure. A rate of something that did not happen is 0; a mean of too few waits is `None`.
+    /// The value of a figure. A rate of something that did not happen is 0; a mean of too few waits, and a
+    /// percentile of too few spans, is `None`.
     pub fn value(&self, figure: &Figure) -> Option<f64> {
-        let threads = self.threads.get(&figure.group);
-        let place = |place: &Place| {
-            self.places.get(&(figure.group.clone(), place.clone())).copied().unwrap_or_default()
-        };
         match &figure.what {
-            What::Cpu | What::State(_) => {
-                let ns = threads.and_then(|threads| threads.states.get(&figure.what)).copied();
-                Some(self.rate(ns.unwrap_or(0)))
+            What::Cpu | What::State(_) | What::Place(_) => Some(self.rate_of(figure)),
+            What::WaitLength(reason) => self.threads.get(figure.group.as_ref()?)?.waits.get(reason)?.mean(),
+            What::PlaceLength(at) => self.place(figure.group.as_ref()?, at).mean(),
+            What::Span { kind, percentile } => {
+                let durations = self.spans.get(kind)?;
+                let beyond = durations.count().saturating_mul(u64::from(1_000 - percentile)) / 1_000;
+                let share = f64::from(*percentile) / 1e3;
+                (beyond >= LEAST_BEYOND).then(|| durations.quantile_ns(share) as f64)
             }
-            What::WaitLength(reason) => threads?.waits.get(reason)?.mean(),
-            What::Place(at) => Some(self.rate(place(at).ns)),
-            What::PlaceLength(at) => place(at).mean(),
         }
+    }
+
+    /// The time per second that a figure is about, whose size decides whether it matters.
+    pub(super) fn rate_of(&self, figure: &Figure) -> f64 {
+        let group = figure.group.as_ref();
+        let state = |what: &What| group.and_then(|group| self.threads.get(group)?.states.get(what)).copied();
+        let place = |at: &Place| group.map(|group| self.place(group, at).ns);
+        let ns = match &figure.what {
+            what @ (What::Cpu | What::State(_)) => state(what),
+            What::WaitLength(reason) => state(&What::State(State::Blocked(*reason))),
+            What::Place(at) | What::PlaceLength(at) => place(at),
+            What::Span { kind, .. } => self.spans.get(kind).map(Histogram::total_ns),
+        };
+        self.rate(ns.unwrap_or(0))
+    }
+
+    fn place(&self, group: &Group, place: &Place) -> Sum {
+        self.places.get(&(group.clone(), place.clone())).copied().unwrap_or_default()
     }
 
     /// Every figure that is not 0 here.
@@ -176,13 +197,17 @@ impl Run {
         let of_threads = self.threads.iter().flat_map(|(group, threads)| {
             let states = threads.states.iter().filter(|(_, ns)| **ns > 0).map(|(what, _)| what.clone());
             let lengths = threads.waits.keys().map(|reason| What::WaitLength(*reason));
-            states.chain(lengths).map(|what| Figure { group: group.clone(), what })
+            states.chain(lengths).map(|what| Figure { group: Some(group.clone()), what })
         });
         let of_places = self.places.keys().flat_map(|(group, place)| {
             [What::Place(place.clone()), What::PlaceLength(place.clone())]
-                .map(|what| Figure { group: group.clone(), what })
+                .map(|what| Figure { group: Some(group.clone()), what })
         });
-        of_threads.chain(of_places)
+        let of_spans = self.spans.keys().flat_map(|kind| {
+            PERCENTILES
+                .map(|percentile| Figure { group: None, what: What::Span { kind: kind.clone(), percentile } })
+        });
+        of_threads.chain(of_places).chain(of_spans)
     }
 
     /// Nanoseconds of all threads in a state.

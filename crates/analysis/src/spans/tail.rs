@@ -2,7 +2,8 @@
 //! consists of.
 //!
 //! Counts and states are sums over all spans, exact at the edges of histogram buckets. Causes come from the
-//! single spans that were kept: they divide each state's part of the difference in proportion.
+//! single spans that were kept: they divide each state's part of the difference in proportion. Running time is
+//! divided by the samples late in busy periods and marked spans, if there are enough.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 use wallprof_model::histogram::{Cell, Histogram, bucket_from_ns, range_from_bucket};
 use wallprof_model::profile::{LockRecord, ResolvedStack, StallRecord, Thread, WakerRecord};
 use wallprof_model::{
-    Meaning, MonoNs, Span, SpanDelta, SpanSource, SpanState, SpanStates, StallReason, State, ThreadKey,
+    LateSample, Meaning, MonoNs, Span, SpanDelta, SpanSource, SpanState, SpanStates, StallReason, State,
+    ThreadKey,
 };
 
 use super::join::state_of;
@@ -24,19 +26,27 @@ const MOST_KINDS: usize = 1_000;
 const EXEMPLARS: usize = 10;
 /// Single spans of the tail and of the body of a kind in which waits are looked for.
 const MOST_LOOKED_AT: usize = 2_000;
+/// With fewer samples in the tail, running time is not divided.
+const LEAST_SAMPLES: u64 = 10;
 /// Stalls that a listed span names.
 const MOST_STALLS: usize = 1_000;
+
+/// Lower percentiles at which the tail starts where [`TailOptions::or_lower`] allows it.
+const LOWER_TAILS: [f64; 2] = [0.99, LOWEST_TAIL];
+pub const LOWEST_TAIL: f64 = 0.9;
 
 /// Which spans are compared, as shares of all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TailOptions {
     pub tail: f64,
     pub body: (f64, f64),
+    /// Where the tail of a kind has fewer than [`LEAST_TAIL`] spans, it starts at P99, or else at P90.
+    pub or_lower: bool,
 }
 
 impl Default for TailOptions {
     fn default() -> Self {
-        TailOptions { tail: 0.999, body: (0.45, 0.55) }
+        TailOptions { tail: 0.999, body: (0.45, 0.55), or_lower: false }
     }
 }
 
@@ -102,6 +112,8 @@ pub struct KindTail {
     pub source: SpanSource,
     pub process: Arc<str>,
     pub histogram: Histogram,
+    /// The percentile at which the tail starts, as a share.
+    pub tail_share: f64,
     pub body: Option<Means>,
     /// `None`: too few spans are in the tail.
     pub difference: Option<Group>,
@@ -123,11 +135,14 @@ type KindKey = (Arc<str>, SpanSource, Arc<str>);
 struct Kind {
     key: KindKey,
     sums: BTreeMap<u16, Sum>,
+    tail_share: f64,
     tail_from: u16,
     body: (u16, u16),
     /// Spans that were looked at.
     tail_spans: u64,
     body_spans: u64,
+    /// Samples of running time in the tail's spans.
+    samples: u64,
     waits: HashMap<CauseKey, Waits>,
     exemplars: Vec<Exemplar>,
 }
@@ -171,13 +186,12 @@ struct Waits {
 }
 
 impl Tails {
-    /// Of the spans of threads that `accepts` by name, and of kinds that `accepts_kind` by theirs.
+    /// Of the spans of these threads, and of kinds that `accepts_kind` by name.
     pub fn new(
         threads: &[Thread],
         sums: &[SpanDelta],
         spans: Vec<(u64, Span)>,
         options: &TailOptions,
-        accepts: impl Fn(&str) -> bool,
         accepts_kind: impl Fn(&str) -> bool,
     ) -> Self {
         let threads: HashMap<ThreadKey, &Thread> =
@@ -185,7 +199,7 @@ impl Tails {
         let mut processes: HashMap<&str, Arc<str>> = HashMap::new();
         let mut key_of = |thread: ThreadKey, source: SpanSource, kind: &Arc<str>| -> Option<KindKey> {
             let info = &threads.get(&thread)?.info;
-            (accepts(&info.comm) && accepts_kind(kind)).then(|| {
+            accepts_kind(kind).then(|| {
                 let process = processes.entry(&info.process).or_insert_with(|| info.process.as_str().into());
                 (Arc::clone(kind), source, Arc::clone(process))
             })
@@ -281,6 +295,35 @@ impl Tails {
         }
     }
 
+    /// Takes what a thread did late in a span, with its stacks.
+    pub fn add_late(
+        &mut self,
+        sample: &LateSample,
+        user: Option<&ResolvedStack>,
+        kernel: Option<&ResolvedStack>,
+    ) {
+        let Tails { kinds, watched, sites, .. } = self;
+        let Some(spans) = watched.get(&sample.thread) else { return };
+        let first = spans.partition_point(|span| span.latest < sample.at);
+        let around = spans[first..].iter().take_while(|span| span.start < sample.at);
+        for span in around.filter(|span| span.end >= sample.at && span.in_tail) {
+            let kind = &mut kinds[span.kind];
+            if kind.key.1 != sample.source {
+                continue;
+            }
+            let state = SpanState::all()[SpanState::Of(sample.state).index()];
+            kind.samples += u64::from(state == SpanState::Cpu);
+            let site = sites.of(user, kernel);
+            let key = CauseKey { state, meaning: None, site, waker: None, waker_site: None };
+            let waits = kind.waits.entry(key).or_default();
+            waits.tail_ns = waits.tail_ns.saturating_add(sample.ns);
+            if sample.ns > waits.longest_ns {
+                waits.longest_ns = sample.ns;
+                (waits.user, waits.kernel) = (user.cloned(), kernel.cloned());
+            }
+        }
+    }
+
     /// Kinds beyond the limit.
     pub fn left_out(&self) -> usize {
         self.left_out
@@ -330,13 +373,24 @@ impl Kind {
             });
             found.map_or(0, |(bucket, _)| *bucket)
         };
+        let in_tail = |share: f64| {
+            let of = sums.range(bucket_at(share)..).map(|(_, sum)| sum.count);
+            of.fold(0, u64::saturating_add)
+        };
+        // Where the lower percentile is as fast as the middle, its spans are not the slow ones.
+        let is_slow = |share: &f64| bucket_at(*share) > bucket_at(options.body.1);
+        let lower = LOWER_TAILS.into_iter().filter(|share| options.or_lower && *share < options.tail);
+        let mut shares = std::iter::once(options.tail).chain(lower.filter(is_slow));
+        let tail_share = shares.find(|share| in_tail(*share) >= LEAST_TAIL).unwrap_or(options.tail);
         Kind {
-            tail_from: bucket_at(options.tail),
+            tail_share,
+            tail_from: bucket_at(tail_share),
             body: (bucket_at(options.body.0), bucket_at(options.body.1)),
             key,
             sums,
             tail_spans: 0,
             body_spans: 0,
+            samples: 0,
             waits: HashMap::new(),
             exemplars: Vec::new(),
         }
@@ -380,7 +434,10 @@ impl Kind {
         })
     }
 
-    fn finish(self) -> KindTail {
+    fn finish(mut self) -> KindTail {
+        if self.samples < LEAST_SAMPLES {
+            self.waits.retain(|key, _| key.state != SpanState::Cpu);
+        }
         let mut histogram = Histogram::default();
         for (bucket, sum) in &self.sums {
             let (count, max_ns) = (sum.count, sum.max_ns);
@@ -397,8 +454,8 @@ impl Kind {
             _ => None,
         };
         let (kind, source, process) = self.key;
-        let exemplars = self.exemplars;
-        KindTail { kind, source, process, histogram, body, difference, tail_count, exemplars }
+        let (tail_share, exemplars) = (self.tail_share, self.exemplars);
+        KindTail { kind, source, process, histogram, tail_share, body, difference, tail_count, exemplars }
     }
 
     /// The waits that each state's part of the difference consists of. They add up to it.
@@ -521,22 +578,24 @@ mod tests {
         }
     }
 
+    fn sums_of(spans: &[(u64, Span)]) -> Vec<SpanDelta> {
+        let sum = |(_, span): &(u64, Span)| SpanDelta {
+            thread: ENGINE,
+            source: span.source,
+            kind: Arc::clone(&span.kind),
+            bucket: bucket_from_ns(span.duration_ns()),
+            count: 1,
+            max_ns: span.duration_ns(),
+            states: span.states,
+        };
+        spans.iter().map(sum).collect()
+    }
+
     fn tail_of(spans: Vec<(u64, Span)>, stalls: &[StallRecord], share: f64) -> KindTail {
-        let sums: Vec<SpanDelta> = spans
-            .iter()
-            .map(|(_, span)| SpanDelta {
-                thread: ENGINE,
-                source: span.source,
-                kind: Arc::clone(&span.kind),
-                bucket: bucket_from_ns(span.duration_ns()),
-                count: 1,
-                max_ns: span.duration_ns(),
-                states: span.states,
-            })
-            .collect();
+        let sums = sums_of(&spans);
         let options = TailOptions { tail: share, ..TailOptions::default() };
         let threads = [thread(ENGINE.0, "engine")];
-        let mut tails = Tails::new(&threads, &sums, spans, &options, |_| true, |_| true);
+        let mut tails = Tails::new(&threads, &sums, spans, &options, |_| true);
         stalls.iter().for_each(|stall| tails.add(stall));
         tails.finish().remove(0)
     }
@@ -584,6 +643,71 @@ mod tests {
         let kind = tail_of(spans, &stalls, 0.985);
         assert!(kind.difference.is_none() && kind.body.is_some());
         assert_eq!((kind.tail_count, kind.exemplars.len()), (8, 10));
+    }
+
+    #[test]
+    fn the_tail_starts_lower_where_it_may_and_has_too_few_spans() {
+        let tail_of = |every: u64, or_lower| {
+            let ns = |id: u64| 900_000 + id * 1_000;
+            let (spans, _) = operations(400, |id| (id % every == 2).then(|| lock_wait(id, ns(id))));
+            let options = TailOptions { or_lower, ..TailOptions::default() };
+            let threads = [thread(ENGINE.0, "engine")];
+            let kind = Tails::new(&threads, &sums_of(&spans), spans, &options, |_| true).finish().remove(0);
+            (kind.tail_share, kind.difference.is_some())
+        };
+        assert_eq!(tail_of(5, true), (0.9, true), "a fifth is slow");
+        assert_eq!(tail_of(5, false), (0.999, false));
+        assert_eq!(tail_of(50, true), (0.999, false), "P90 is as fast as the middle");
+    }
+
+    /// Busy periods of 20 µs; one in fifty computes for 1 ms more, where `late` samples of it are taken.
+    fn slow_periods(late: u64) -> Group {
+        let slow = |id: u64| id % 50 == 7;
+        let mut spans: Vec<(u64, Span)> = Vec::new();
+        for id in 0..4_000 {
+            let ns = 20_000 + id % 5 * 100 + if slow(id) { 1_000_000 } else { 0 };
+            let (start, end) = (MonoNs(id * STEP), MonoNs(id * STEP + ns));
+            let mut states = SpanStates::default();
+            states.0[SpanState::Cpu.index()] = ns;
+            let (source, kind) = (SpanSource::Busy, "busy".into());
+            spans.push((id, Span { thread: ENGINE, source, kind, start, end, states }));
+        }
+        spans.sort_by_key(|(_, span)| std::cmp::Reverse(span.duration_ns()));
+        let options = TailOptions { tail: 0.985, ..TailOptions::default() };
+        let mut tails =
+            Tails::new(&[thread(ENGINE.0, "engine")], &sums_of(&spans), spans, &options, |_| true);
+        let at = (0..4_000).filter(|id| slow(*id)).map(|id| id * STEP + 500_000);
+        for (number, at) in at.take(late as usize).enumerate() {
+            let function = if number % 4 == 0 { "sort_orders" } else { "match_orders" };
+            let (at, stack) = (MonoNs(at), stack(&[function, "engine"]));
+            let sample = LateSample {
+                thread: ENGINE,
+                source: SpanSource::Busy,
+                at,
+                state: State::User,
+                ns: 1_000_000,
+                user: None,
+                kernel: None,
+            };
+            tails.add_late(&sample, Some(&stack), None);
+        }
+        tails.finish().remove(0).difference.expect("eighty spans in the tail")
+    }
+
+    #[test]
+    fn running_time_is_divided_by_late_samples() {
+        let group = slow_periods(80);
+        let found: Vec<(Option<&str>, i64)> = group
+            .causes
+            .iter()
+            .map(|cause| (cause.site.as_ref().map(|site| &*site.functions[0]), cause.ns / 10_000))
+            .collect();
+        assert_eq!(found, [(Some("match_orders"), 75), (Some("sort_orders"), 25)]);
+        let few = slow_periods(9);
+        assert_eq!(few.causes.len(), 1);
+        assert!(few.causes[0].site.is_none() && few.causes[0].state == SpanState::Cpu);
+        let some: Vec<_> = slow_periods(40).causes.iter().map(|cause| cause.ns / 10_000).collect();
+        assert_eq!(some, [50, 37, 12], "half of it has no sample");
     }
 
     proptest! {

@@ -30,18 +30,31 @@ pub struct Functions {
     ids: HashMap<Key, FunctionId>,
     keys: Vec<Key>,
     modules: HashSet<Arc<str>>,
+    /// Stacks have the same frames again and again. By address, which the frame itself keeps from being another
+    /// one's.
+    frames: HashMap<usize, (Arc<ResolvedFrame>, Arc<[Line]>)>,
 }
+
+/// A function of a frame, the innermost inlined one first.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    function: FunctionId,
+    is_plumbing: bool,
+}
+
+/// Frames that are kept.
+const MOST_FRAMES: usize = 1 << 17;
 
 impl Functions {
     /// The program's own functions of a user stack, leaf first. Where there are none, all of them.
     pub fn of_program(&mut self, stack: &ResolvedStack) -> Vec<FunctionId> {
-        let own = self.collect(stack, |frame, line| !site::is_plumbing(frame, &frame.lines[line]));
+        let own = self.collect(stack, |line| !line.is_plumbing);
         if own.is_empty() { self.whole(stack) } else { own }
     }
 
     /// All functions of a user stack, leaf first.
     pub fn whole(&mut self, stack: &ResolvedStack) -> Vec<FunctionId> {
-        self.collect(stack, |_, _| true)
+        self.collect(stack, |_| true)
     }
 
     /// Whether two stacks are of the same functions.
@@ -49,20 +62,28 @@ impl Functions {
         one.len() == other.len() && self.common(one, other) == one.len()
     }
 
-    fn collect(
-        &mut self,
-        stack: &ResolvedStack,
-        accepts: impl Fn(&ResolvedFrame, usize) -> bool,
-    ) -> Vec<FunctionId> {
+    fn collect(&mut self, stack: &ResolvedStack, accepts: impl Fn(&Line) -> bool) -> Vec<FunctionId> {
         let mut functions = Vec::with_capacity(stack.frames.len());
         for frame in stack.frames.iter().filter(|frame| frame.kind != FrameKind::Kernel) {
-            for line in 0..frame.lines.len() {
-                if accepts(frame, line) {
-                    functions.push(self.id(frame, line));
-                }
-            }
+            let lines = self.lines(frame);
+            functions.extend(lines.iter().filter(|line| accepts(line)).map(|line| line.function));
         }
         functions
+    }
+
+    fn lines(&mut self, frame: &Arc<ResolvedFrame>) -> Arc<[Line]> {
+        let address = Arc::as_ptr(frame).addr();
+        if let Some((_, lines)) = self.frames.get(&address) {
+            return Arc::clone(lines);
+        }
+        if self.frames.len() == MOST_FRAMES {
+            self.frames.clear();
+        }
+        let line =
+            |(at, line)| Line { function: self.id(frame, at), is_plumbing: site::is_plumbing(frame, line) };
+        let lines: Arc<[Line]> = frame.lines.iter().enumerate().map(line).collect();
+        self.frames.insert(address, (Arc::clone(frame), Arc::clone(&lines)));
+        lines
     }
 
     fn id(&mut self, frame: &ResolvedFrame, line: usize) -> FunctionId {

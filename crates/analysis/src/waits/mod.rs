@@ -32,6 +32,7 @@ pub use chain::{Link, Timing, timing};
 use disk::Ends;
 pub use functions::{FunctionId, Functions};
 pub use judge::{Shares, judge, median_depth};
+use rules::Matcher;
 pub use rules::{Rule, Rules, RulesError};
 use slices::Single;
 pub use slices::is_continued;
@@ -217,10 +218,11 @@ impl Waits {
         self.attribute_slices(&firsts);
 
         let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
+        let mut matcher = Matcher::new(rules);
         for &place in self.reasons.keys() {
             let user = place.user.map(&mut resolve).transpose()?;
             let kernel = place.kernel.map(&mut resolve).transpose()?;
-            if let Some(meaning) = rules.meaning(user.as_ref(), kernel.as_ref()) {
+            if let Some(meaning) = matcher.meaning(user.as_ref(), kernel.as_ref()) {
                 meanings.set_place(place, meaning.clone());
             } else if let Some(user) = user.filter(|_| self.is_learned(&place)) {
                 places.insert((place.program, place.user, place.kernel), functions.of_program(&user));

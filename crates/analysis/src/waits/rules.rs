@@ -5,15 +5,19 @@
 //! stack's functions the first one from the leaf that any rule matches decides, user functions before those
 //! of the kernel.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, Meaning, MeaningSource, SymbolLine};
 
 use super::words::{WordRule, WordText};
-use crate::glob::Glob;
+use crate::glob::{Glob, GlobError};
 use crate::site::base_name;
 
 /// The rules that are known without a file.
@@ -26,6 +30,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("waits/mysql.toml", include_str!("../../waits/mysql.toml")),
     ("waits/postgresql.toml", include_str!("../../waits/postgresql.toml")),
     ("waits/postgresql_words.toml", include_str!("../../waits/postgresql_words.toml")),
+    ("waits/ruby.toml", include_str!("../../waits/ruby.toml")),
     ("waits/rust.toml", include_str!("../../waits/rust.toml")),
     ("waits/servers.toml", include_str!("../../waits/servers.toml")),
     ("waits/sqlite.toml", include_str!("../../waits/sqlite.toml")),
@@ -43,38 +48,81 @@ struct RuleText {
     holder: Option<bool>,
     r#in: Names,
     #[serde(default)]
-    called_by: Option<Names>,
+    called_by: Names,
     #[serde(default)]
-    directly_called_by: Option<Names>,
+    directly_called_by: Names,
     #[serde(default)]
-    nearest_named_caller: Option<Names>,
+    nearest_named_caller: Names,
     #[serde(default)]
-    module: Option<Names>,
+    module: Names,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileText {
     #[serde(default)]
-    wait: Vec<RuleText>,
+    wait: Vec<Spanned<RuleText>>,
     #[serde(default)]
-    word: Vec<WordText>,
+    word: Vec<Spanned<WordText>>,
+}
+
+/// A glob and its text. Parsed with the file, so that an error has a line and a column.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct NameGlob {
+    pub text: String,
+    pub glob: Glob,
+}
+
+impl TryFrom<String> for NameGlob {
+    type Error = GlobError;
+
+    fn try_from(text: String) -> Result<Self, GlobError> {
+        Ok(NameGlob { glob: Glob::new(&text)?, text })
+    }
 }
 
 /// One name or several, globs all.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Names {
-    One(String),
-    Several(Vec<String>),
-}
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names(Vec<NameGlob>);
 
 impl Names {
-    pub(super) fn into_texts(self) -> Vec<String> {
-        match self {
-            Names::One(name) => vec![name],
-            Names::Several(names) => names,
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn texts(&self) -> Vec<String> {
+        self.0.iter().map(|name| name.text.clone()).collect()
+    }
+
+    pub(super) fn globs(&self) -> Vec<Glob> {
+        self.0.iter().map(|name| name.glob.clone()).collect()
+    }
+}
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(names: D) -> Result<Self, D::Error> {
+        struct OneOrSeveral;
+        impl<'de> Visitor<'de> for OneOrSeveral {
+            type Value = Names;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a name, or a list of names")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Names, E> {
+                NameGlob::try_from(text.to_owned()).map(|name| Names(vec![name])).map_err(E::custom)
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut names: A) -> Result<Names, A::Error> {
+                let mut all = Vec::new();
+                while let Some(name) = names.next_element()? {
+                    all.push(name);
+                }
+                Ok(Names(all))
+            }
         }
+        names.deserialize_any(OneOrSeveral)
     }
 }
 
@@ -180,20 +228,18 @@ impl Rules {
     }
 
     pub(super) fn add_file(&mut self, text: &str, source: MeaningSource) -> Result<(), RulesError> {
-        let file: FileText = toml::from_str(text).map_err(|error| RulesError(located(text, &error)))?;
-        for (at, rule) in file.wait.into_iter().enumerate() {
-            let name = rule.name.clone();
-            let rule = rule
-                .into_rule(source)
-                .map_err(|error| RulesError(format!("rule {} ({name:?}): {error}", at + 1)))?;
-            self.rules.push(rule);
+        let located = |at: usize, message: &str| RulesError(located(text, at, message));
+        let file: FileText = toml::from_str(text).map_err(|error| match error.span() {
+            Some(span) => located(span.start, error.message()),
+            None => RulesError(error.message().to_owned()),
+        })?;
+        for rule in file.wait {
+            let start = rule.span().start;
+            self.rules.push(rule.into_inner().into_rule(source).map_err(|error| located(start, &error))?);
         }
-        for (at, word) in file.word.into_iter().enumerate() {
-            let symbol = word.symbol().to_owned();
-            let word = word
-                .into_rule()
-                .map_err(|error| RulesError(format!("word {} ({symbol:?}): {error}", at + 1)))?;
-            self.words.push(word);
+        for word in file.word {
+            let start = word.span().start;
+            self.words.push(word.into_inner().into_rule().map_err(|error| located(start, &error))?);
         }
         Ok(())
     }
@@ -207,21 +253,61 @@ impl Rules {
         self.words.iter()
     }
 
-    /// The meaning of a wait with these stacks.
+    /// The meaning of a wait with these stacks. For many stacks, [`Matcher`] is faster.
     pub fn meaning(
         &self,
         user: Option<&ResolvedStack>,
         kernel: Option<&ResolvedStack>,
     ) -> Option<&Arc<Meaning>> {
+        Matcher::new(self).meaning(user, kernel)
+    }
+}
+
+/// Asks the rules about many stacks. Their functions are the same ones again and again: it keeps which rules
+/// are about which function.
+pub(super) struct Matcher<'r> {
+    rules: &'r Rules,
+    /// By function, indices of rules.
+    about: HashMap<String, Rc<[usize]>>,
+}
+
+impl<'r> Matcher<'r> {
+    pub(super) fn new(rules: &'r Rules) -> Self {
+        Matcher { rules, about: HashMap::new() }
+    }
+
+    pub(super) fn meaning(
+        &mut self,
+        user: Option<&ResolvedStack>,
+        kernel: Option<&ResolvedStack>,
+    ) -> Option<&'r Arc<Meaning>> {
         [user, kernel].into_iter().flatten().find_map(|stack| self.meaning_of(stack))
     }
 
-    fn meaning_of(&self, stack: &ResolvedStack) -> Option<&Arc<Meaning>> {
+    fn meaning_of(&mut self, stack: &ResolvedStack) -> Option<&'r Arc<Meaning>> {
         let functions: Vec<Function<'_>> = stack.frames.iter().flat_map(functions_of).collect();
-        let matching = (0..functions.len())
-            .find_map(|at| self.rules.iter().find(|rule| rule.matches(functions[at], &functions[at + 1..])));
-        matching.map(|rule| &rule.meaning)
+        (0..functions.len()).find_map(|at| {
+            let (frame, symbol) = functions[at];
+            let about = self.about(symbol?);
+            let mut rules = about.iter().map(|&index| &self.rules.rules[index]);
+            rules.find(|rule| rule.matches(frame, &functions[at + 1..])).map(|rule| &rule.meaning)
+        })
     }
+
+    fn about(&mut self, function: &str) -> Rc<[usize]> {
+        if let Some(known) = self.about.get(function) {
+            return Rc::clone(known);
+        }
+        let rules = self.rules.rules.iter().enumerate();
+        let about: Rc<[usize]> =
+            rules.filter(|(_, rule)| any(&rule.globs.functions, function)).map(|(index, _)| index).collect();
+        self.about.insert(function.to_owned(), Rc::clone(&about));
+        about
+    }
+}
+
+fn any(globs: &[Glob], name: &str) -> bool {
+    globs.iter().any(|glob| glob.matches(name))
 }
 
 /// A function of a stack. It has no name in a module without symbols.
@@ -232,10 +318,9 @@ fn functions_of(frame: &Arc<ResolvedFrame>) -> impl Iterator<Item = Function<'_>
 }
 
 impl Rule {
-    fn matches(&self, (frame, symbol): Function<'_>, outer: &[Function<'_>]) -> bool {
-        let Some(symbol) = symbol else { return false };
+    /// Whether it matches a stack with a function that it is about, in `frame`.
+    fn matches(&self, frame: &ResolvedFrame, outer: &[Function<'_>]) -> bool {
         let globs = &self.globs;
-        let any = |globs: &[Glob], name: &str| globs.iter().any(|glob| glob.matches(name));
         let in_module = || {
             let module = match frame.kind {
                 FrameKind::Kernel => Some("[kernel]"),
@@ -244,8 +329,7 @@ impl Rule {
             module.is_some_and(|module| any(&globs.modules, module))
         };
         let called = |globs: &[Glob], caller: &Function<'_>| caller.1.is_some_and(|name| any(globs, name));
-        any(&globs.functions, symbol)
-            && (globs.modules.is_empty() || in_module())
+        (globs.modules.is_empty() || in_module())
             && (globs.callers.is_empty() || outer.iter().any(|caller| called(&globs.callers, caller)))
             && (globs.direct_callers.is_empty()
                 || outer.first().is_some_and(|caller| called(&globs.direct_callers, caller)))
@@ -267,29 +351,21 @@ impl RuleText {
         if self.name.is_empty() {
             return Err("the name is empty: say what users of the software call this wait".into());
         }
-        let texts = |names: Option<Names>| names.map(Names::into_texts).unwrap_or_default();
-        let (functions, callers, modules) =
-            (texts(Some(self.r#in)), texts(self.called_by), texts(self.module));
-        let direct_callers = texts(self.directly_called_by);
-        let named_callers = texts(self.nearest_named_caller);
         if self.idle && self.holder == Some(true) {
             return Err(
                 "no thread holds what an idle thread waits for: leave out `holder`, or `idle = true`".into(),
             );
         }
-        if functions.is_empty() {
+        if self.r#in.is_empty() {
             return Err("`in` has no function: name one, or several".into());
         }
-        let globs = |texts: &[String]| -> Result<Vec<Glob>, String> {
-            texts.iter().map(|text| Glob::new(text).map_err(|error| error.to_string())).collect()
-        };
         Ok(Rule {
             globs: Globs {
-                functions: globs(&functions)?,
-                callers: globs(&callers)?,
-                direct_callers: globs(&direct_callers)?,
-                named_callers: globs(&named_callers)?,
-                modules: globs(&modules)?,
+                functions: self.r#in.globs(),
+                callers: self.called_by.globs(),
+                direct_callers: self.directly_called_by.globs(),
+                named_callers: self.nearest_named_caller.globs(),
+                modules: self.module.globs(),
             },
             meaning: Arc::new(Meaning {
                 name: self.name,
@@ -298,20 +374,18 @@ impl RuleText {
                 holder: self.holder.unwrap_or(!self.idle),
                 source,
             }),
-            functions,
-            callers,
-            direct_callers,
-            named_callers,
-            modules,
+            functions: self.r#in.texts(),
+            callers: self.called_by.texts(),
+            direct_callers: self.directly_called_by.texts(),
+            named_callers: self.nearest_named_caller.texts(),
+            modules: self.module.texts(),
         })
     }
 }
 
 /// `line 3, column 5: unknown field …`.
-fn located(text: &str, error: &toml::de::Error) -> String {
-    let message = error.message();
-    let Some(span) = error.span() else { return message.to_owned() };
-    let before = text.get(..span.start).unwrap_or(text);
+fn located(text: &str, at: usize, message: &str) -> String {
+    let before = text.get(..at).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
     format!("line {line}, column {column}: {message}")
@@ -406,6 +480,18 @@ mod tests {
             (&["epoll_wait", "event_base_loop"], "libevent", "event loop", true),
             (&["usleep", "sqlite3OsSleep", "sqlite3InvokeBusyHandler"], "sqlite", "database lock", false),
             (&["poll", "__res_context_send", "getaddrinfo"], "glibc", "DNS", false),
+            (&["pthread_cond_timedwait", "rb_nogvl", "rb_ensure", "rb_vm_exec"], "ruby", "GVL", false),
+            (
+                &[
+                    "pthread_cond_wait",
+                    "rb_native_cond_wait",
+                    "rb_threadptr_execute_interrupts",
+                    "rb_vm_exec",
+                ],
+                "ruby",
+                "GVL",
+                false,
+            ),
         ] {
             assert_eq!(meaning(symbols), Some((software, name, idle)), "{symbols:?}");
         }
@@ -413,6 +499,8 @@ mod tests {
             meaning(&["pthread_cond_wait", "query_cache", "do_handle_one_connection(CONNECT*)"]),
             None
         );
+        assert_eq!(meaning(&["pthread_cond_wait", "rb_native_cond_wait", "rb_mutex_synchronize"]), None);
+        assert_eq!(meaning(&["pthread_cond_timedwait", "rb_thread_fd_select", "rb_ensure"]), None, "asleep");
         assert_eq!(meaning(&["read", "rdbLoad", "aeProcessEvents", "aeMain"]), None, "the loop is blocked");
     }
 
@@ -475,7 +563,7 @@ mod tests {
             .filter(|rule| !rule.meaning.idle && !rule.meaning.holder)
             .map(|rule| rule.meaning.name.as_str())
             .collect();
-        assert_eq!(without, ["DNS", "WAL flush", "WAL flush", "synchronous replication"]);
+        assert_eq!(without, ["DNS", "woken waiters", "WAL flush", "WAL flush", "synchronous replication"]);
         assert!(built_in.iter().all(|rule| !(rule.meaning.idle && rule.meaning.holder)));
         let idle = "[[wait]]\nname = 'a'\nidle = true\nholder = true\nin = 'take'";
         let error = Rules::default().prepend_file(idle).unwrap_err();
@@ -501,8 +589,17 @@ mod tests {
         let wrong = error("[[wait]]\nname = 'a'\nidle = 'yes'\nin = 'f'\n");
         assert!(wrong.starts_with("line 3, column 8: "), "{wrong}");
         assert!(error("[[wait]\n").starts_with("line 1, "), "{}", error("[[wait]\n"));
-        assert!(error("[[wait]]\nname = 'a'\nidle = true\nin = '[a'\n").contains("rule 1 (\"a\")"));
-        assert!(error("[[wait]]\nname = ''\nidle = true\nin = 'a'\n").contains("name is empty"));
-        assert!(error("[[wait]]\nname = 'a'\nidle = true\nin = []\n").contains("no function"));
+        let rule = "[[wait]]\nname = 'a'\nidle = true\nin = 'f'\n";
+        for (from, to, expected) in [
+            ("in = 'f'", "in = 'b[a'", "line 8, column 6: the glob \"b[a\" has a [ without a ]"),
+            ("in = 'f'", "in = ['f', '[z-a]']", "line 8, column 6: the glob \"[z-a]\" has the range z-a"),
+            ("in = 'f'", "in = 'f'\nmodule = 'x\\'", "line 9, column 10: the glob \"x\\\\\" ends in a \\"),
+            ("in = 'f'", "in = 3", "line 8, column 6: invalid type: integer `3`, expected a name"),
+            ("in = 'f'", "in = []", "line 5, column 1: `in` has no function"),
+            ("name = 'a'", "name = ''", "line 5, column 1: the name is empty"),
+        ] {
+            let found = error(&format!("{rule}{}", rule.replace(from, to)));
+            assert!(found.starts_with(expected), "{found}");
+        }
     }
 }

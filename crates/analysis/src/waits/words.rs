@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use wallprof_model::{Meaning, MeaningSource, WaitWord, WordMeaning, WordPlace, WordRules};
 
-use super::rules::{Names, Rules};
+use super::rules::{NameGlob, Names, Rules};
 use crate::glob::Glob;
 use crate::site::base_name;
 
@@ -29,17 +29,17 @@ pub(super) struct WordText {
     bytes: u8,
     /// Globs over texts of waits in which the thread is idle.
     #[serde(default)]
-    idle: Vec<String>,
+    idle: Vec<NameGlob>,
     /// Globs over texts of waits for which no thread holds anything.
     #[serde(default)]
-    no_holder: Vec<String>,
+    no_holder: Vec<NameGlob>,
     map: BTreeMap<String, String>,
     /// By globs over texts of the map: names that users of other software understand.
     #[serde(default)]
     names: BTreeMap<String, String>,
     /// Globs over texts of waits that a rule about the stack names better.
     #[serde(default)]
-    stack_first: Vec<String>,
+    stack_first: Vec<NameGlob>,
 }
 
 fn four() -> u8 {
@@ -59,10 +59,6 @@ pub struct WordRule {
 }
 
 impl WordText {
-    pub(super) fn symbol(&self) -> &str {
-        &self.symbol
-    }
-
     pub(super) fn into_rule(self) -> Result<WordRule, String> {
         if self.symbol.is_empty() {
             return Err("the symbol is empty: name the variable that the file exports".into());
@@ -70,15 +66,10 @@ impl WordText {
         if ![1, 2, 4, 8].contains(&self.bytes) {
             return Err(format!("a word has 1, 2, 4 or 8 bytes, not {}", self.bytes));
         }
-        let modules = self.module.into_texts();
-        if modules.is_empty() {
+        if self.module.is_empty() {
             return Err("`module` has no file: name one, or several".into());
         }
         let glob = |text: &String| Glob::new(text).map_err(|error| error.to_string());
-        let globs: Vec<Glob> = modules.iter().map(glob).collect::<Result<_, _>>()?;
-        let idle: Vec<Glob> = self.idle.iter().map(glob).collect::<Result<_, _>>()?;
-        let no_holder: Vec<Glob> = self.no_holder.iter().map(glob).collect::<Result<_, _>>()?;
-        let stack_first: Vec<Glob> = self.stack_first.iter().map(glob).collect::<Result<_, _>>()?;
         let mut names: Vec<(&String, &String)> = self.names.iter().collect();
         names.sort_by_key(|(text, _)| Reverse(text.len()));
         let names = names.into_iter().map(|(text, name)| Ok((glob(text)?, name)));
@@ -91,18 +82,18 @@ impl WordText {
             if text.is_empty() {
                 return Err(format!("the name of {key} is empty: say what users of the software call it"));
             }
-            let is_one_of = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(&text));
+            let is_one_of = |names: &[NameGlob]| names.iter().any(|name| name.glob.matches(&text));
             let name = names.iter().find(|(glob, _)| glob.matches(&text)).map_or(&text, |(_, name)| name);
-            let idle = is_one_of(&idle);
+            let idle = is_one_of(&self.idle);
             let meaning = Meaning {
                 idle,
-                holder: !idle && !is_one_of(&no_holder),
+                holder: !idle && !is_one_of(&self.no_holder),
                 name: name.clone(),
                 software: self.software.clone(),
                 source: MeaningSource::Word,
             };
             let meaning = Arc::new(WordMeaning {
-                stack_first: is_one_of(&stack_first),
+                stack_first: is_one_of(&self.stack_first),
                 meaning: Arc::new(meaning),
                 text: text.into(),
             });
@@ -118,9 +109,9 @@ impl WordText {
         patterns.sort_by_key(|(_, _, key)| Reverse(key.len()));
         Ok(WordRule {
             software: self.software,
-            modules,
+            modules: self.module.texts(),
             place: WordPlace { symbol: self.symbol, is_pointer: self.is_pointer, bytes: self.bytes },
-            globs,
+            globs: self.module.globs(),
             values,
             patterns: patterns.into_iter().map(|(glob, meaning, _)| (glob, meaning)).collect(),
         })
@@ -271,7 +262,8 @@ mod tests {
         assert!(error("1 = 'row", "1 = 'a'\n[word.names]\na = ''\nb = 'row").contains("\"a\" is empty"));
         assert!(error("'now_waits_for'", "''").contains("symbol is empty"));
         assert!(error("'engine*'", "[]").contains("no file"));
-        assert!(error("'engine*'", "'[a'").contains("word 1 (\"now_waits_for\")"));
+        assert!(error("'engine*'", "'[a'").starts_with("line 3, column 10: the glob"));
+        assert!(error("bytes = 2", "bytes = 3").starts_with("line 1, column 1: "));
         assert!(error("bytes = 2", "speed = 2").starts_with("line 5, column 1: unknown field `speed`"));
     }
 

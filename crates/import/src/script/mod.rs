@@ -121,6 +121,7 @@ fn emit<S: Sink>(script: &Script, sink: &mut S) -> Result<Outcome, S::Error> {
         end: MonoNs(end),
         threads: script.threads.len() as u64,
         accounted: !script.threads.is_empty(),
+        calls: Some(0),
         losses: losses(script),
         ..Outcome::default()
     };

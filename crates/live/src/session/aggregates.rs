@@ -139,18 +139,22 @@ fn cell_from_value(value: &latency_value) -> Cell {
 }
 
 fn weighted(key: &sample_key) -> Option<Weighted> {
-    let what = u64::from(key.what);
-    Some(match what {
-        c::SAMPLE_USER => Weighted::State(State::User),
-        c::SAMPLE_KERNEL => Weighted::State(State::Kernel),
-        c::SAMPLE_FAULT_MINOR => Weighted::State(State::FaultMinor),
-        c::SAMPLE_FAULT_MAJOR => Weighted::State(State::FaultMajor),
-        c::SAMPLE_RUNNABLE => Weighted::State(State::Runnable),
-        c::SAMPLE_PREEMPTED => Weighted::State(State::Preempted),
-        c::SAMPLE_EVENT => Weighted::Event(key.event),
-        _ => {
-            Weighted::State(State::Blocked(Reason::from_code((what.checked_sub(c::SAMPLE_BLOCKED)?) as u8)?))
-        }
+    match u64::from(key.what) {
+        c::SAMPLE_EVENT => Some(Weighted::Event(key.event)),
+        what => state_from_kind(what).map(Weighted::State),
+    }
+}
+
+/// The state of a sample of this kind, if it is one of a state.
+pub(super) fn state_from_kind(kind: u64) -> Option<State> {
+    Some(match kind {
+        c::SAMPLE_USER => State::User,
+        c::SAMPLE_KERNEL => State::Kernel,
+        c::SAMPLE_FAULT_MINOR => State::FaultMinor,
+        c::SAMPLE_FAULT_MAJOR => State::FaultMajor,
+        c::SAMPLE_RUNNABLE => State::Runnable,
+        c::SAMPLE_PREEMPTED => State::Preempted,
+        _ => State::Blocked(Reason::from_code(u8::try_from(kind.checked_sub(c::SAMPLE_BLOCKED)?).ok()?)?),
     })
 }
 

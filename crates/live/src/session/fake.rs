@@ -14,10 +14,10 @@ use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{ClockAnchor, EpochNs, MonoNs, Reason};
 use wallprof_probe::bpf::{
     constants as c, cross_call_key, cross_call_value, interrupt_key, latency_key, latency_value, ledger,
-    noise_counts, noise_key, sample_key, sample_value, second_record, stack_record, stall_record,
-    thread_record,
+    noise_counts, noise_key, sample_key, sample_value, second_record, span_key, span_value, stack_record,
+    stall_record, thread_record,
 };
-use wallprof_probe::{Inbox, KernelCounts, ProbeError, RunQueue};
+use wallprof_probe::{Inbox, KernelCounts, MarkSlot, ProbeError, RunQueue};
 
 use crate::kernel_side::{KernelSide, TakeRow};
 
@@ -405,9 +405,13 @@ impl KernelSide for FakeKernel {
         self.0.borrow_mut().verdicts.retain(|key, _| !keys.contains(key));
     }
 
+    fn set_mark_slots(&mut self, _: &[MarkSlot]) {}
+
     fn allow_first_waits(&mut self, waits: u32) {
         self.0.borrow_mut().first_waits_left = waits;
     }
+
+    fn allow_holder_waits(&mut self, _: u32) {}
 
     fn set_min_stall(&mut self, _: u64) {}
 
@@ -435,6 +439,9 @@ impl KernelSide for FakeKernel {
         inbox.stalls.extend(received.stalls);
         inbox.delays.extend(received.delays);
         inbox.seconds.extend(received.seconds);
+        inbox.holder_samples.extend(received.holder_samples);
+        inbox.spans.extend(received.spans);
+        inbox.late.extend(received.late);
         inbox.unknown += received.unknown;
         Ok(())
     }
@@ -475,6 +482,10 @@ impl KernelSide for FakeKernel {
     }
 
     fn drain_latency(&self, _: TakeRow<'_, latency_key, latency_value>) -> Result<(), ProbeError> {
+        Ok(())
+    }
+
+    fn drain_spans(&self, _: TakeRow<'_, span_key, span_value>) -> Result<(), ProbeError> {
         Ok(())
     }
 

@@ -3,10 +3,11 @@
 
 use std::time::Instant;
 
-use wallprof_model::event::{DelayKind, KernelDelay, Stall};
+use wallprof_model::event::{DelayKind, KernelDelay, OwnerSample, Stall};
 use wallprof_model::{ClockAnchor, Event, Loss, MonoNs, ThreadKey};
 use wallprof_probe::bpf::{constants as c, delay_record, stall_record};
 
+use super::waits::is_brief;
 use super::{SECOND_NS, Session, SessionError, is_user_process};
 use crate::kernel_side::KernelSide;
 use crate::stalls::stalls_from_record;
@@ -17,6 +18,10 @@ const OPEN_AFTER_NS: u64 = 1_000_000_000;
 /// Waits that are emitted from one flush to the next because their place is unknown, where other voluntary
 /// waits are too many: half of what the recorder can afford in a second.
 const FIRST_WAITS_EACH_FLUSH: u32 = 500;
+
+/// Short waits of threads that hold a lock for which others wait, emitted from one flush to the next: as many
+/// again.
+const HOLDER_WAITS_EACH_FLUSH: u32 = 500;
 
 /// Threads that ended unseen are searched for this often. The records of those that end now arrive in
 /// between.
@@ -48,6 +53,8 @@ impl<K: KernelSide> Session<K> {
         self.emit_open_waits(OPEN_AFTER_NS, emit)?;
         self.send_verdicts(now);
         self.emit_aggregates(second, emit)?;
+        self.emit_spans(second, emit)?;
+        self.emit_marked(boundary, emit);
         let offset = self.epoch_offset();
         for record in &ended {
             self.accounts.end(record, offset, emit);
@@ -92,6 +99,8 @@ impl<K: KernelSide> Session<K> {
         self.emit_waits_still_open(end, emit);
         self.emit_samples(u32::MAX, end.0, emit)?;
         self.emit_aggregates(u32::MAX, emit)?;
+        self.emit_spans(u32::MAX, emit)?;
+        self.emit_marked(end.0, emit);
         self.emit_noise(u64::MAX, emit)?;
         self.accounts.flush(end.0, self.epoch_offset(), emit);
         Ok(())
@@ -188,6 +197,8 @@ impl<K: KernelSide> Session<K> {
 
     fn emit_stalls(&mut self, now: u64, emit: &mut dyn FnMut(Event)) {
         let (mut idle, mut others) = (0, 0);
+        let samples = std::mem::take(&mut self.pending.holder_samples);
+        self.owner_samples.add(samples, |id| self.stacks.id(id));
         for record in std::mem::take(&mut self.pending.stalls) {
             self.open.remove(&record.key);
             if self.threads.pid_of(record.key).is_none() {
@@ -195,12 +206,15 @@ impl<K: KernelSide> Session<K> {
                 // record comes with the next reading.
                 if record.end >= self.flushed_until {
                     self.pending.stalls.push(record);
-                } else {
+                } else if !is_brief(&record) {
                     lose_stalls(1, emit);
                 }
                 continue;
             }
             self.meet_place(&record, now);
+            if is_brief(&record) {
+                continue;
+            }
             for stall in self.stalls_of(&record) {
                 if stall.is_idle() {
                     idle += 1
@@ -210,6 +224,7 @@ impl<K: KernelSide> Session<K> {
                 emit(Event::Stall(Box::new(stall)));
             }
         }
+        self.owner_samples.forget_before(now);
         let next = self.controller.next(idle, others);
         self.kernel.set_thresholds(next.stall_ns, next.voluntary_ns);
     }
@@ -219,6 +234,7 @@ impl<K: KernelSide> Session<K> {
         self.kernel.forget_places(&self.places.take_gone());
         self.kernel.set_place_verdicts(&self.places.take_news(now));
         self.kernel.allow_first_waits(FIRST_WAITS_EACH_FLUSH);
+        self.kernel.allow_holder_waits(HOLDER_WAITS_EACH_FLUSH);
     }
 
     /// Emits the delays in the kernel of recorded threads.
@@ -295,12 +311,21 @@ impl<K: KernelSide> Session<K> {
             }
             if let Some(pid) = self.threads.pid_of(record.key) {
                 self.peers.complete(pid, stall);
+                self.file_locks.complete(pid, stall, |tid| self.threads.key_of_tid(tid));
             }
+            stall.owner_sample = self.owner_sample(stall);
             if let Some(titles) = &self.titles {
                 titles.complete(stall);
             }
         }
         stalls
+    }
+
+    /// What the owner of the lock ran while the thread waited for it.
+    fn owner_sample(&self, stall: &Stall) -> Option<OwnerSample> {
+        let owner = stall.lock.as_ref()?.owner.as_ref()?.key?;
+        let woken = stall.end.0.saturating_sub(stall.runnable_ns);
+        self.owner_samples.first_in(owner, stall.start.0..woken)
     }
 
     /// JIT-compiled code is named by the runtime that made it.

@@ -46,7 +46,7 @@ impl<K: KernelSide> Session<K> {
         }
         // Others follow later: their threads are not known yet.
         for record in &records {
-            if self.threads.pid_of(record.key).is_some() {
+            if self.threads.pid_of(record.key).is_some() && !is_brief(record) {
                 self.add_single(record);
             }
         }
@@ -108,4 +108,9 @@ impl<K: KernelSide> Session<K> {
             self.places.meet(record.place, record.key, spot, ruled, now);
         }
     }
+}
+
+/// Whether a wait is too short for a stall, and was emitted so that its place is known.
+pub(super) fn is_brief(record: &stall_record) -> bool {
+    u64::from(record.flags) & c::STALL_BRIEF != 0
 }

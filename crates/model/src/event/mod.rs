@@ -19,14 +19,14 @@ pub use latency::{LatencyDelta, OffCpuDelta};
 pub use ledger::LedgerDelta;
 pub use peer::{Awaited, Peer, PeerKind, PeerProcess, Role};
 pub use sample::{SampleDelta, WakerStacks, Weighted};
-pub use stall::{Lock, PlaceVerdict, RanInstead, Stall, WaitedFile, Waker};
+pub use stall::{Lock, OwnerSample, PlaceVerdict, RanInstead, Stall, WaitedFile, Waker};
 pub use throttled::Throttled;
 
 use crate::calls::CallPath;
-use crate::counter::{Counter, CounterKey};
+use crate::counter::{Counter, CounterKey, Mark};
 use crate::guard::IntrusionDelta;
 use crate::loss::Loss;
-use crate::span::{Span, SpanDelta};
+use crate::span::{LateSample, Span, SpanDelta};
 use crate::stack::{Frame, FrameId, Module, ModuleId, StackEnd, StackId, SymbolLine};
 use crate::thread::{ThreadInfo, ThreadKey};
 use crate::time::{ClockAnchor, MonoNs};
@@ -82,6 +82,9 @@ pub enum Event {
     Spans(Box<SpanDelta>),
     /// One of them, as an example.
     Span(Box<Span>),
+    Late(LateSample),
+    /// An event of the application, on the time axis.
+    Mark(Mark),
     Interrupt(InterruptDelta),
     /// Noise on a guarded CPU, and its allowed threads.
     Intrusion(Box<IntrusionDelta>),

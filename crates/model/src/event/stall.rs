@@ -32,10 +32,15 @@ pub struct Stall {
     pub syscall: Option<String>,
     /// The CPU the thread came back on, or waits for.
     pub cpu: Option<u32>,
+    /// The kernel's number for the thread's priority at the end, with what it inherits: below 100 real-time, 120
+    /// ordinary; a lower number goes first.
+    pub priority: Option<i16>,
     pub user: Option<StackId>,
     pub kernel: Option<StackId>,
     pub waker: Option<Waker>,
     pub lock: Option<Lock>,
+    /// What the owner of the lock ran during the wait.
+    pub owner_sample: Option<OwnerSample>,
     /// The threads that had the CPU while the thread waited for it, most time first.
     pub ran_instead: Vec<RanInstead>,
     pub fault: Option<Fault>,
@@ -80,10 +85,12 @@ impl Stall {
             runnable_ns: if is_blocked { 0 } else { ns },
             syscall: None,
             cpu: None,
+            priority: None,
             user: None,
             kernel: None,
             waker: None,
             lock: None,
+            owner_sample: None,
             ran_instead: Vec::new(),
             fault: None,
             asked_ns: None,
@@ -139,6 +146,7 @@ impl Stall {
             voluntary: false,
             start: woken_at,
             blocked_ns: 0,
+            owner_sample: None,
             asked_ns: None,
             peer: None,
             word: None,
@@ -181,6 +189,13 @@ pub struct Lock {
     /// Address of the lock word in the process (futex), or of nothing for kernel locks.
     pub address: u64,
     pub owner: Option<ThreadRef>,
+}
+
+/// One sample of a lock's owner, taken while another thread waited for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerSample {
+    pub at: MonoNs,
+    pub user: StackId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Stalls from the event to the row: open ones and their rows, and the judgement of the size budget.
 
-use wallprof_model::event::{Stall, Waker};
+use wallprof_model::event::{OwnerSample, Stall, Waker};
 use wallprof_model::{StackId, StallKind};
 
 use super::{Recorder, STALLS_FOLDED};
@@ -26,6 +26,10 @@ impl Recorder {
             waker.user = self.ids.stack(waker.user).map(stack_id);
             waker.kernel = self.ids.stack(waker.kernel).map(stack_id);
         }
+        let sample = stall.owner_sample.take();
+        stall.owner_sample = sample.and_then(|sample| {
+            Some(OwnerSample { user: stack_id(self.ids.stack(Some(sample.user))?), ..sample })
+        });
         let row = self.row_of_open_stall(&stall);
         self.pending.candidates.push(Candidate { stall, row });
     }

@@ -4,11 +4,13 @@ use wallprof_model::event::{
     CrossCallDelta, InterruptDelta, LatencyDelta, LedgerDelta, SampleDelta, WakerStacks, Weighted,
 };
 use wallprof_model::histogram::{self, Cell};
-use wallprof_model::{CallFrame, CallPath, Counter, CounterKey, IntrusionDelta, Span, SpanDelta, ThreadKey};
+use wallprof_model::{
+    CallFrame, CallPath, Counter, CounterKey, IntrusionDelta, LateSample, Span, SpanDelta, ThreadKey,
+};
 
 use super::Recorder;
 use crate::intern::clipped;
-use crate::pending::{self, CallPathRow, InterruptKey, IntrusionKey, SampleKey, SampleWaker};
+use crate::pending::{self, CallPathRow, InterruptKey, IntrusionKey, LateRow, SampleKey, SampleWaker};
 use crate::schema::FIRST_EVENT;
 
 impl Recorder {
@@ -107,6 +109,15 @@ impl Recorder {
         let Some(thread) = self.ids.thread(span.thread) else { return };
         let kind = self.text(clipped(&span.kind));
         self.pending.spans.push((Span { thread: ThreadKey(thread), ..span }, kind));
+    }
+
+    pub(super) fn late(&mut self, sample: LateSample) {
+        let Some(thread) = self.ids.thread(sample.thread) else { return };
+        self.pending.late.push(LateRow {
+            sample: LateSample { thread: ThreadKey(thread), ..sample },
+            user: self.ids.stack(sample.user).unwrap_or(0),
+            kernel: self.ids.stack(sample.kernel).unwrap_or(0),
+        });
     }
 
     pub(super) fn counter(&mut self, key: CounterKey, mut counter: Counter) {

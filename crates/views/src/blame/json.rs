@@ -4,8 +4,11 @@
 //! { "schema": 1, "waiting_ns", "cut_ns" (in chains too long to follow),
 //!   "edges": [ { "waiter": G, "culprit": G, "state", "last": null|G, "where": null|"function (call into a library)",
 //!     "ns", "count" } ],
-//!   "knots": [ [G] ], "what_if": null }
+//!   "knots": [ [G] ], "what_if": null|W }
 //! G = { "process": null|"name", "thread" }   — null: `device`, `network`, `timer`, `host` or `unknown`
+//! W = { "change", "waiting_ns": E, "groups": [ { "process", "thread", "waiting_ns": E } ],
+//!   "kinds": [ { "kind", "p99_ns": null|E, "p999_ns": null|E } ], "unknown_share", "found" }
+//! E = { "before", "after", "low", "high" }
 //! ```
 //! `state` is what the culprit did: `running`, `cpu` (it had the CPU that a thread of the chain waited for),
 //! `circle` (the threads wait for each other), or the reason of the chain's last wait. `last` is the last
@@ -14,7 +17,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use wallprof_analysis::blame::{Blame, Edge, Group};
+use wallprof_analysis::blame::{Blame, Edge, Estimate, Group, WhatIf};
 
 use crate::json::write_line;
 
@@ -22,14 +25,14 @@ use crate::json::write_line;
 ///
 /// # Errors
 /// The error of `out`; a broken pipe among them.
-pub fn blame_json(out: &mut impl Write, blame: &Blame) -> io::Result<()> {
+pub fn blame_json(out: &mut impl Write, blame: &Blame, what_if: Option<&WhatIf>) -> io::Result<()> {
     let object = BlameJson {
         schema: 1,
         waiting_ns: blame.waiting_ns,
         cut_ns: blame.cut_ns,
         edges: blame.edges.iter().map(EdgeJson::of).collect(),
         knots: blame.knots.iter().map(|knot| knot.iter().map(GroupJson::of).collect()).collect(),
-        what_if: None,
+        what_if: what_if.map(WhatIfJson::of),
     };
     write_line(out, &object)
 }
@@ -41,7 +44,7 @@ struct BlameJson<'b> {
     cut_ns: u64,
     edges: Vec<EdgeJson<'b>>,
     knots: Vec<Vec<GroupJson<'b>>>,
-    what_if: Option<()>,
+    what_if: Option<WhatIfJson<'b>>,
 }
 
 #[derive(Serialize)]
@@ -82,5 +85,70 @@ impl<'b> GroupJson<'b> {
             Group::Threads { process, thread } => GroupJson { process: Some(process), thread },
             other => GroupJson { process: None, thread: other.name().unwrap_or_default() },
         }
+    }
+}
+
+#[derive(Serialize)]
+struct WhatIfJson<'b> {
+    change: &'b str,
+    waiting_ns: EstimateJson,
+    groups: Vec<GroupEstimateJson<'b>>,
+    kinds: Vec<KindJson<'b>>,
+    /// The part of the waiting that was ended by what was not seen.
+    unknown_share: f64,
+    /// Whether the recording has such a part of the work.
+    found: bool,
+}
+
+#[derive(Serialize)]
+struct EstimateJson {
+    before: u64,
+    after: u64,
+    low: u64,
+    high: u64,
+}
+
+#[derive(Serialize)]
+struct GroupEstimateJson<'b> {
+    #[serde(flatten)]
+    group: GroupJson<'b>,
+    waiting_ns: EstimateJson,
+}
+
+#[derive(Serialize)]
+struct KindJson<'b> {
+    kind: &'b str,
+    p99_ns: Option<EstimateJson>,
+    p999_ns: Option<EstimateJson>,
+}
+
+impl<'b> WhatIfJson<'b> {
+    fn of(what_if: &'b WhatIf) -> Self {
+        let group = |(group, estimate): &'b (Group, Estimate)| GroupEstimateJson {
+            group: GroupJson::of(group),
+            waiting_ns: EstimateJson::of(estimate),
+        };
+        WhatIfJson {
+            change: &what_if.change,
+            waiting_ns: EstimateJson::of(&what_if.waiting),
+            groups: what_if.groups.iter().map(group).collect(),
+            kinds: what_if
+                .kinds
+                .iter()
+                .map(|kind| KindJson {
+                    kind: &kind.kind,
+                    p99_ns: kind.p99.as_ref().map(EstimateJson::of),
+                    p999_ns: kind.p999.as_ref().map(EstimateJson::of),
+                })
+                .collect(),
+            unknown_share: what_if.unknown_share,
+            found: what_if.is_found,
+        }
+    }
+}
+
+impl EstimateJson {
+    fn of(&Estimate { before, after, low, high }: &Estimate) -> Self {
+        EstimateJson { before, after, low, high }
     }
 }

@@ -3,12 +3,14 @@
 mod json;
 mod svg;
 mod text;
+mod what_if;
 
 use wallprof_analysis::blame::{Blame, Doing, Edge, Group};
 
 pub use json::blame_json;
 pub use svg::blame_svg;
 pub use text::blame_text;
+pub use what_if::what_if_text;
 
 use crate::style::Style;
 
@@ -126,7 +128,7 @@ app/house<keeper>\\x1b, app/engine wait for each other, and the others for them 
     #[test]
     fn json_has_the_fields_of_the_contract() {
         let mut text = Vec::new();
-        blame_json(&mut text, &blame()).expect("JSON");
+        blame_json(&mut text, &blame(), None).expect("JSON");
         let object: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         let edge = &object["edges"][0];
         assert_eq!(edge["waiter"], serde_json::json!({"process": "app", "thread": "engine"}));
@@ -135,6 +137,35 @@ app/house<keeper>\\x1b, app/engine wait for each other, and the others for them 
         assert_eq!(edge["where"], "sweep<Registry> (fdatasync)");
         assert_eq!(object["knots"][0].as_array().map(Vec::len), Some(2));
         assert!(object["what_if"].is_null() && object["schema"] == 1);
+    }
+
+    #[test]
+    fn json_has_the_effect_of_a_change() {
+        use wallprof_analysis::blame::{Estimate, KindEstimate, WhatIf};
+        let estimate = Estimate { before: 40, after: 20, low: 19, high: 22 };
+        let what_if = WhatIf {
+            change: "disk=-50%".into(),
+            waiting: estimate,
+            groups: vec![(threads("app", "engine"), estimate)],
+            kinds: vec![KindEstimate { kind: "order".into(), p99: Some(estimate), p999: None }],
+            unknown_share: 0.25,
+            is_found: true,
+        };
+        let mut text = Vec::new();
+        blame_json(&mut text, &blame(), Some(&what_if)).expect("JSON");
+        let object: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        let numbers = serde_json::json!({ "before": 40, "after": 20, "low": 19, "high": 22 });
+        assert_eq!(
+            object["what_if"],
+            serde_json::json!({
+                "change": "disk=-50%",
+                "waiting_ns": numbers,
+                "groups": [{ "process": "app", "thread": "engine", "waiting_ns": numbers }],
+                "kinds": [{ "kind": "order", "p99_ns": numbers, "p999_ns": null }],
+                "unknown_share": 0.25,
+                "found": true
+            })
+        );
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //!   "threads": [ { "process", "thread", "a_threads", "b_threads" } ],          — compared, by their names
 //!   "only_a": [ { "process", "thread", "threads", "running_ns", "late_ns" } ], "only_b": …,
 //!   "states": [ { "process", "thread", "state", C } ],      — "running" is user and kernel together
+//!   "spans": [ { "process", "kind", "source", "a_count", "b_count",
+//!                "percentiles": [ { "share", "a_ns", "b_ns", "p" (null: too few), "news" } ] } ],  — of both sides
 //!   "stacks": [ { "process", "thread", "stack": ["main", …, "[blocked:lock]"], "leaf", "rank", "rest": null|{ C }, C } ] }
 //! C = "a_ns", "b_ns", "difference_ns", "margin_ns" (95 %), "p" (of the time by second or of the lengths of its waits,
 //!     before the correction for many), "news"
@@ -21,7 +23,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use wallprof_analysis::diff::{Change, Comparison, GroupRate, Headline, NodeId, Step};
+use wallprof_analysis::diff::{Change, Comparison, GroupRate, Headline, KindChange, NodeId, Step};
 
 use super::amount::{difference_ns, whole_ns};
 use super::{Diff, DiffSide};
@@ -44,6 +46,7 @@ pub fn diff_json(out: &mut impl Write, diff: &Diff<'_>) -> io::Result<()> {
         only_a: comparison.unmatched.only_a.iter().map(OnlyJson::of).collect(),
         only_b: comparison.unmatched.only_b.iter().map(OnlyJson::of).collect(),
         states: states(comparison),
+        spans: diff.kinds.iter().map(KindJson::of).collect(),
         stacks: stacks(comparison),
     };
     write_line(out, &object)
@@ -61,6 +64,7 @@ struct DiffJson<'a> {
     only_a: Vec<OnlyJson<'a>>,
     only_b: Vec<OnlyJson<'a>>,
     states: Vec<StateJson<'a>>,
+    spans: Vec<KindJson<'a>>,
     stacks: Vec<StackJson<'a>>,
 }
 
@@ -138,6 +142,44 @@ struct StateJson<'a> {
     state: String,
     #[serde(flatten)]
     change: ChangeJson,
+}
+
+#[derive(Serialize)]
+struct KindJson<'a> {
+    process: &'a str,
+    kind: &'a str,
+    source: &'static str,
+    a_count: u64,
+    b_count: u64,
+    percentiles: [PercentileJson; 4],
+}
+
+#[derive(Serialize)]
+struct PercentileJson {
+    share: f64,
+    a_ns: u64,
+    b_ns: u64,
+    p: Option<f64>,
+    news: bool,
+}
+
+impl<'a> KindJson<'a> {
+    fn of(change: &'a KindChange) -> Self {
+        KindJson {
+            process: &change.kind.process,
+            kind: &change.kind.kind,
+            source: change.kind.source.name(),
+            a_count: change.a_count,
+            b_count: change.b_count,
+            percentiles: change.percentiles.map(|found| PercentileJson {
+                share: found.share,
+                a_ns: found.a_ns,
+                b_ns: found.b_ns,
+                p: found.p,
+                news: found.is_news,
+            }),
+        }
+    }
 }
 
 fn states(comparison: &Comparison) -> Vec<StateJson<'_>> {

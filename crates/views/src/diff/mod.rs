@@ -16,7 +16,7 @@ pub use spans::tail_svg;
 pub use svg::diff_svg;
 pub use text::{DiffRows, diff_text};
 
-use wallprof_analysis::diff::{Comparison, Group};
+use wallprof_analysis::diff::{Comparison, Group, KindChange};
 use wallprof_model::profile::RecordingInfo;
 
 use crate::style::Style;
@@ -27,6 +27,15 @@ pub struct Diff<'a> {
     pub a: DiffSide<'a>,
     pub b: DiffSide<'a>,
     pub comparison: &'a Comparison,
+    /// The kinds of spans that both have.
+    pub kinds: &'a [KindChange],
+}
+
+impl Diff<'_> {
+    /// Nothing differs beyond noise.
+    fn has_no_news(&self) -> bool {
+        self.comparison.has_no_news() && !self.kinds.iter().any(KindChange::is_news)
+    }
 }
 
 /// One of the two recordings.

@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 
 use wallprof_analysis::Class;
-use wallprof_analysis::diff::{Change, GroupRate, Headline, LEAST_WINDOWS, Part, PartChange, Step};
+use wallprof_analysis::diff::{
+    Change, GroupRate, Headline, KindChange, LEAST_WINDOWS, Part, PartChange, PercentileChange, Step,
+};
 
 use super::amount::{margin, mark, rate, signed, whole_ns};
 use super::{Diff, DiffSide, group_name};
@@ -47,6 +49,7 @@ pub fn diff_text(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &
     writeln!(out, "{}", style.paint(Ink::Strong, &about))?;
     write_side(out, ("A", &diff.a, diff.comparison.wall_a_s), style)?;
     write_side(out, ("B", &diff.b, diff.comparison.wall_b_s), style)?;
+    write_kinds(out, diff, rows, style)?;
     write_parts(out, diff, rows, style)?;
     write_stacks(out, diff, rows, style)?;
     write_verdict(out, diff, style)?;
@@ -71,6 +74,66 @@ fn write_side(
     let file = style.name(side.file);
     let line = format!("  {label}  {file}{}", cut(&command, 40, style));
     writeln!(out, "{}", cut(&format!("{line}{when}"), style.columns(), style))
+}
+
+/// The percentiles that differ, the largest change of a kind first.
+fn write_kinds(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
+    let news = |kind: &&KindChange| rows == DiffRows::All || kind.is_news();
+    let mut kinds: Vec<&KindChange> = diff.kinds.iter().filter(news).collect();
+    if kinds.is_empty() {
+        return Ok(());
+    }
+    let size = |kind: &KindChange| kind.percentiles.iter().map(factor).fold(1.0, f64::max);
+    kinds.sort_by(|x, y| y.is_news().cmp(&x.is_news()).then(size(y).total_cmp(&size(x))));
+    write_title(out, "Spans", "the kinds whose durations differ", style)?;
+    let numbers = [right("A", 10), right("B", 10), right("change", 9)].concat();
+    let names = name_columns(style);
+    let head = format!("  {} {}{numbers}", left("kind", names, style), left("percentile", STATE, style));
+    writeln!(out, "{}", style.paint(Ink::Faint, &head))?;
+    let most = rows.most(MOST_ROWS);
+    for kind in kinds.iter().take(most) {
+        let name = format!("{} of {}", style.name(&kind.kind.kind), style.comm(&kind.kind.process));
+        let shown = kind.percentiles.iter().filter(|found| rows == DiffRows::All || found.is_news);
+        for found in shown {
+            write_percentile(out, &name, found, style)?;
+        }
+    }
+    write_left_out(out, kinds.len().saturating_sub(most), style)
+}
+
+/// How many times longer the longer side is.
+fn factor(found: &PercentileChange) -> f64 {
+    let (least, most) = (found.a_ns.min(found.b_ns), found.a_ns.max(found.b_ns));
+    most as f64 / least.max(1) as f64
+}
+
+fn write_percentile(
+    out: &mut impl Write,
+    name: &str,
+    found: &PercentileChange,
+    style: &Style,
+) -> io::Result<()> {
+    let times = [found.a_ns, found.b_ns].map(|ns| right(&time(ns, style), 10)).concat();
+    let ink = match found.is_news {
+        false => Ink::Faint,
+        true if found.b_ns > found.a_ns => Ink::More,
+        true => Ink::Less,
+    };
+    let percent = (found.relative() * 100.0).round();
+    let sign = if percent < 0.0 { style.pick("−", "-") } else { "+" };
+    let verdict = match (found.is_news, found.p) {
+        (true, _) => "",
+        (false, Some(_)) => " within the noise",
+        (false, None) => " too few to tell",
+    };
+    writeln!(
+        out,
+        "  {} {}{times}{}{}",
+        style.paint(Ink::Strong, &left(name, name_columns(style), style)),
+        left(&format!("P{}", found.share * 100.0), STATE, style),
+        style.paint(ink, &right(&format!("{sign}{} %", percent.abs()), 9)),
+        style.paint(Ink::Faint, verdict),
+    )
 }
 
 fn write_parts(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
@@ -184,7 +247,7 @@ fn write_verdict(out: &mut impl Write, diff: &Diff<'_>, style: &Style) -> io::Re
         );
         return write_wrapped(out, ("", 2), &words(&text, Ink::Warning), style);
     }
-    if comparison.has_no_news() {
+    if diff.has_no_news() {
         writeln!(out, "  {}", style.paint(Ink::Strong, "No difference beyond noise."))?;
     }
     let text = format!(
@@ -233,4 +296,35 @@ fn unmatched_line(group: &GroupRate, style: &Style) -> String {
         rate(group.running_ns, style),
         rate(group.late_ns, style)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_say_by_how_much_they_differ() {
+        let line = |share, a_ns, b_ns, p, is_news| {
+            let found = PercentileChange { share, a_ns, b_ns, p, is_news };
+            let mut out = Vec::new();
+            write_percentile(&mut out, "order of shop", &found, &Style::plain()).unwrap();
+            String::from_utf8(out).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            line(0.999, 18_200_000, 27_300_000, Some(0.001), true),
+            "order of shop P99.9 18.2 ms 27.3 ms +50 %"
+        );
+        assert_eq!(
+            line(0.99, 2_000_000, 1_000_000, Some(0.001), true),
+            "order of shop P99 2.00 ms 1.00 ms −50 %"
+        );
+        assert_eq!(
+            line(0.5, 1_000, 1_100, Some(0.4), false),
+            "order of shop P50 1.00 µs 1.10 µs +10 % within the noise"
+        );
+        assert_eq!(
+            line(0.9, 1_000, 1_000, None, false),
+            "order of shop P90 1.00 µs 1.00 µs +0 % too few to tell"
+        );
+    }
 }

@@ -30,7 +30,18 @@ pub enum Rows {
     Stacks(fn(&mut dyn Write, &Export<'_>) -> io::Result<()>),
     /// Single stalls and values over time.
     Timeline(StartTimeline),
+    /// The same, and weighted stacks by second.
+    SampledTimeline(StartTimeline),
+    /// Tables in a folder, which the crate `tables` writes.
+    Tables,
 }
+
+pub(super) const PARQUET: ExportFormat = ExportFormat {
+    name: "parquet",
+    about: "Tables in a folder for ClickHouse, DuckDB, Spark and Trino, by host, date and hour",
+    counts_calls_in_names: false,
+    rows: Rows::Tables,
+};
 
 /// What an exporter writes.
 #[derive(Clone, Debug)]

@@ -1,5 +1,6 @@
 //! Weighted stacks, and timelines of stalls, in the formats of other tools.
 
+mod firefox;
 mod folded;
 mod format;
 mod per_step;
@@ -7,6 +8,7 @@ mod perfetto;
 mod pprof;
 mod profile;
 mod speedscope;
+mod stall_names;
 mod timeline;
 
 pub use folded::folded;
@@ -17,7 +19,7 @@ pub use timeline::Timeline;
 
 /// Every format, in the order of the help. The command line, its help and its completions derive from it.
 pub static EXPORT_FORMATS: &[ExportFormat] =
-    &[folded::FORMAT, speedscope::FORMAT, pprof::FORMAT, perfetto::FORMAT];
+    &[folded::FORMAT, speedscope::FORMAT, pprof::FORMAT, perfetto::FORMAT, firefox::FORMAT, format::PARQUET];
 
 /// The format of this name.
 pub fn export_format(name: &str) -> Option<&'static ExportFormat> {

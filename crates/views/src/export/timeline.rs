@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use wallprof_analysis::bins::BinnedStacks;
 use wallprof_model::counter::{CounterTrack, Mark};
 use wallprof_model::profile::{LedgerRow, RecordingInfo, StallRecord, Thread};
 
@@ -9,9 +10,13 @@ use wallprof_model::profile::{LedgerRow, RecordingInfo, StallRecord, Thread};
 pub type StartTimeline =
     for<'a> fn(&'a mut dyn Write, &'a RecordingInfo, &[Thread]) -> io::Result<Box<dyn Timeline + 'a>>;
 
-/// Writes one row after the other, so that memory does not grow with the recording. Rows of threads that the
+/// Writes one row after the other, so that memory need not grow with the recording. Rows of threads that the
 /// timeline was not started with are skipped.
 pub trait Timeline {
+    /// The stacks of all threads of the recording come first, where the format asks for them.
+    fn stacks(&mut self, _stacks: &BinnedStacks, _threads: &[Thread]) -> io::Result<()> {
+        Ok(())
+    }
     /// Stalls come in the order of their start.
     fn stall(&mut self, stall: &StallRecord) -> io::Result<()>;
     /// Seconds come in their order.

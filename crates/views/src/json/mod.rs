@@ -5,6 +5,7 @@ mod finding;
 mod function;
 mod mark;
 mod report;
+mod span;
 mod stack;
 mod stall;
 mod tail;
@@ -15,8 +16,8 @@ use std::io::{self, Write};
 use serde::{Serialize, Serializer};
 use wallprof_analysis::calls::{CallComparison, FunctionCalls};
 use wallprof_analysis::spans::KindTail;
-use wallprof_model::ClockMap;
 use wallprof_model::profile::StallRecord;
+use wallprof_model::{ClockMap, Labels};
 
 use crate::report::Report;
 use crate::surroundings::Surroundings;
@@ -24,6 +25,14 @@ use crate::surroundings::Surroundings;
 pub(crate) use stack::StackJson;
 pub(crate) use stall::MeaningJson;
 pub(crate) use visible::to_writer;
+
+/// Labels as one object.
+///
+/// # Errors
+/// None: keys and values are texts.
+pub fn labels_json(labels: &Labels) -> io::Result<String> {
+    Ok(serde_json::to_string(labels)?)
+}
 
 /// Writes the report as one line holding one object.
 ///

@@ -2,13 +2,14 @@
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use wallprof_analysis::Holder;
 use wallprof_analysis::counters::CounterMove;
+use wallprof_analysis::{Holder, HolderFrom};
 use wallprof_model::event::{Fault, Peer};
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, StallRecord, WakerRecord};
 use wallprof_model::{ClockMap, Meaning, StackEnd, ThreadRef, WaitWord};
 
 use super::mark::MarkJson;
+use super::span::SpanJson;
 use super::stack::StackJson;
 use super::{Hex, known};
 use crate::surroundings::Surroundings;
@@ -50,6 +51,8 @@ pub(super) struct StallJson<'a> {
     counters: Option<CountersJson<'a>>,
     /// Marks within a second of it.
     marks: Vec<MarkJson<'a>>,
+    /// Those that were kept one by one and in which it began, the innermost first.
+    spans: Vec<SpanJson<'a>>,
     /// The timeout that the thread had asked for.
     asked_ns: Option<u64>,
 }
@@ -80,7 +83,10 @@ impl<'a> StallJson<'a> {
             kernel_stack: stall.kernel.as_ref().map(StackJson),
             complete: stall.user.as_ref().map(|stack| stack.end == StackEnd::Complete),
             waker: stall.waker.as_ref().map(WakerJson::of),
-            lock: stall.lock.as_ref().map(|lock| LockJson::of(lock, surroundings.holder.as_ref())),
+            lock: match &stall.lock {
+                Some(lock) => Some(LockJson::of(lock, surroundings.holder.as_ref())),
+                None => LockJson::inferred(stall),
+            },
             ran_instead: stall.ran_instead.iter().map(RanInsteadJson::of).collect(),
             fault: stall.fault.as_ref().map(FaultJson::of),
             binding: stall.binding.as_ref().map(BindingJson::of),
@@ -88,6 +94,7 @@ impl<'a> StallJson<'a> {
             file: stall.file.as_ref().map(|file| FileJson { path: &file.path, offset: file.offset }),
             counters: surroundings.counters.as_deref().map(CountersJson),
             marks: surroundings.marks.iter().map(|mark| MarkJson::of(mark, clock)).collect(),
+            spans: surroundings.spans.iter().map(|span| SpanJson::of(span, clock)).collect(),
             asked_ns: stall.asked_ns,
         }
     }
@@ -178,6 +185,25 @@ impl<'a> LockJson<'a> {
             address: (lock.address != 0).then_some(Hex(lock.address)),
             owner: lock.owner.as_ref().map(owner),
         }
+    }
+}
+
+impl<'a> LockJson<'a> {
+    /// Of a lock that only the threads know: the one that ended the wait held it, and let go in that stack.
+    fn inferred(stall: &'a StallRecord) -> Option<Self> {
+        let is_held = stall.meaning.as_ref().is_some_and(|meaning| meaning.holder && !meaning.idle);
+        let waker = stall.waker.as_ref().filter(|_| is_held)?;
+        let thread = waker.thread.as_ref()?;
+        let owner = OwnerJson {
+            thread: row(thread),
+            tid: thread.tid,
+            comm: known(&thread.comm),
+            title: thread.title.as_deref(),
+            state: None,
+            user_stack: waker.user.as_ref().map(StackJson),
+            from: waker.user.as_ref().map(|_| HolderFrom::Release.name()),
+        };
+        Some(LockJson { address: None, owner: Some(owner) })
     }
 }
 

@@ -4,8 +4,9 @@
 //! { "pid", "tid", "comm", "process", "state": "running|runnable|blocked", "since_ns": null|N,
 //!   "since_at_least_ns": null|N, "reason", "meaning", "syscall", "user_stack", "kernel_stack", "complete",
 //!   "moved",
-//!   "lock": null | { "address", "owner": null | { "tid", "comm", "state", "reason", "user_stack" } } }
+//!   "lock": null | { "address": null|HEX, "owner": null | { "tid", "comm", "state", "reason", "user_stack" } } }
 //! ```
+//! `address`: `null` for a lock of the kernel, whose holder can be of another process.
 //! `moved`: the thread ran during each walk of its stacks, which are `null`.
 
 use std::collections::HashMap;
@@ -81,7 +82,8 @@ impl<'a> ThreadJson<'a> {
 
 #[derive(Serialize)]
 struct LockJson<'a> {
-    address: Hex,
+    /// `null`: a lock of the kernel.
+    address: Option<Hex>,
     owner: Option<OwnerJson<'a>>,
 }
 
@@ -92,6 +94,8 @@ struct OwnerJson<'a> {
     state: Option<&'static str>,
     reason: Option<&'static str>,
     user_stack: Option<StackJson<'a>>,
+    /// Of the holder of a lock of the kernel.
+    kernel_stack: Option<StackJson<'a>>,
 }
 
 impl<'a> LockJson<'a> {
@@ -104,9 +108,13 @@ impl<'a> LockJson<'a> {
                 state: thread.map(|thread| thread.activity.name()),
                 reason: thread.and_then(|thread| thread.activity.reason()).map(|reason| reason.name()),
                 user_stack: thread.and_then(|thread| thread.user.as_ref()).map(StackJson),
+                kernel_stack: thread
+                    .filter(|_| lock.address == 0)
+                    .and_then(|thread| thread.kernel.as_ref())
+                    .map(StackJson),
             }
         });
-        LockJson { address: Hex(lock.address), owner }
+        LockJson { address: (lock.address != 0).then_some(Hex(lock.address)), owner }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use wallprof_analysis::now::{Group, circles, groups};
-use wallprof_model::profile::ResolvedStack;
+use wallprof_model::profile::{LockRecord, ResolvedStack};
 use wallprof_model::{Activity, Since, ThreadNow};
 
 use super::{doing, duration, ink};
@@ -105,21 +105,26 @@ fn write_facts(
     if let Some(syscall) = &first.syscall {
         write_fact(out, "system call", &style.name(syscall), style)?;
     }
-    let mut locks: BTreeMap<(u32, u64, Option<u32>), u64> = BTreeMap::new();
+    let mut locks: BTreeMap<(u32, u64, Option<u32>), (&LockRecord, u64)> = BTreeMap::new();
     for thread in &group.threads {
         if let Some(lock) = &thread.lock {
+            let pid = if lock.address == 0 { 0 } else { thread.pid };
             let owner = lock.owner.as_ref().map(|owner| owner.tid);
-            *locks.entry((thread.pid, lock.address, owner)).or_default() += 1;
+            locks.entry((pid, lock.address, owner)).or_insert((lock, 0)).1 += 1;
         }
     }
-    let mut locks: Vec<_> = locks.into_iter().collect();
+    let mut locks: Vec<_> = locks.into_values().collect();
     locks.sort_by_key(|(_, waiters)| std::cmp::Reverse(*waiters));
-    for ((_, address, owner), waiters) in locks.iter().take(MOST_NAMED) {
-        let holder = owner.and_then(|tid| threads.iter().find(|thread| thread.tid == tid));
-        let text = lock_text(*address, holder, *waiters, style);
-        write_fact(out, "lock", &text, style)?;
+    for (lock, waiters) in locks.iter().take(MOST_NAMED) {
+        let owner = lock.owner.as_ref();
+        let holder = owner.and_then(|owner| threads.iter().find(|thread| thread.tid == owner.tid));
+        write_fact(out, "lock", &lock_text(lock, holder, *waiters, style), style)?;
         if let Some(stack) = holder.and_then(|holder| holder.user.as_ref()) {
             write_stack_with_title(out, stack, "the holder's user stack", style)?;
+        }
+        let kernel = holder.filter(|_| lock.address == 0).and_then(|holder| holder.kernel.as_ref());
+        if let Some(stack) = kernel {
+            write_stack_with_title(out, stack, "the holder's kernel stack", style)?;
         }
     }
     if locks.len() > MOST_NAMED {
@@ -129,20 +134,30 @@ fn write_facts(
     Ok(())
 }
 
-/// `0x7f00, held by keeper 10, which waits for disk`.
-fn lock_text(address: u64, holder: Option<&ThreadNow>, waiters: u64, style: &Style) -> String {
-    let waiters = counted(waiters, "thread waits", "threads wait");
-    let held = match holder {
-        Some(holder) => {
+/// `0x7f00, held by keeper 10, which is blocked: disk (2 threads wait)`.
+fn lock_text(lock: &LockRecord, holder: Option<&ThreadNow>, waiters: u64, style: &Style) -> String {
+    let which = match lock.address {
+        0 => "a lock of the kernel".into(),
+        address => format!("{address:#x}"),
+    };
+    let held = match (holder, &lock.owner) {
+        (Some(holder), _) => {
             let state = match holder.activity {
                 Activity::Blocked(_) => format!("blocked: {}", doing(holder, style)),
                 other => other.name().to_owned(),
             };
-            format!(", held by {}, which is {state}", named(&holder.comm, holder.tid, style))
+            let name = match lock.address {
+                0 => whose(holder, style),
+                _ => named(&holder.comm, holder.tid, style),
+            };
+            format!("held by {name}, which is {state}")
         }
-        None => ", whose holder is not known".into(),
+        (None, Some(owner)) => {
+            format!("held by {}, which was not looked at", named(&owner.comm, owner.tid, style))
+        }
+        (None, None) => "whose holder is not known".into(),
     };
-    format!("{address:#x}{held} ({waiters})")
+    format!("{which}, {held} ({})", counted(waiters, "thread waits", "threads wait"))
 }
 
 fn write_stacks(out: &mut impl Write, thread: &ThreadNow, style: &Style) -> io::Result<()> {
@@ -229,6 +244,25 @@ mod tests {
         assert!(text.contains("keeper 10 of server, disk, for at least 3.00 ms"), "{text}");
         assert!(text.contains("no clock sample met it"), "{text}");
         assert!(!text.contains("deadlock"), "{text}");
+    }
+
+    #[test]
+    fn holder_of_a_lock_of_the_kernel_is_named_with_its_process() {
+        let mut threads = fixture::threads();
+        for thread in &mut threads {
+            thread.lock.iter_mut().for_each(|lock| lock.address = 0);
+        }
+        let found = text(&threads);
+        assert!(
+            found.contains("a lock of the kernel, held by keeper 10 of server, which is blocked: disk"),
+            "{found}"
+        );
+        threads.retain(|thread| thread.comm != "keeper");
+        let found = text(&threads);
+        assert!(
+            found.contains("a lock of the kernel, held by keeper 10, which was not looked at"),
+            "{found}"
+        );
     }
 
     #[test]

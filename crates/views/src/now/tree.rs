@@ -22,7 +22,10 @@ const MOST_INDENT: usize = 40;
 pub fn waits_text(out: &mut impl Write, threads: &[ThreadNow], style: &Style) -> io::Result<()> {
     let nodes = waits_for(threads);
     if nodes.is_empty() {
-        return writeln!(out, "no thread waits for a lock in user space that says who holds it");
+        return writeln!(
+            out,
+            "no thread waits for a lock that says who holds it (those of the kernel do from Linux 6.16 on)"
+        );
     }
     let mut blank = false;
     for node in &nodes {
@@ -43,6 +46,10 @@ fn write_node(out: &mut impl Write, node: &WaitNode<'_>, style: &Style) -> io::R
         Waited::Lock(pid, address) => {
             words.push(Word::strong(format!("lock {address:#x} of process {pid},")));
             words.push(Word::plain("whose holder is not known"));
+        }
+        Waited::Unseen(holder) => {
+            words.push(Word::strong(format!("{},", named(&holder.comm, holder.tid, style))));
+            words.push(Word::plain("which was not looked at, holds a lock of the kernel"));
         }
         Waited::Thread(thread) => {
             words.push(Word::strong(named(&thread.comm, thread.tid, style)));

@@ -5,9 +5,9 @@
 //! runs: { "schema": 1, "runs": [ { "file", "labels": {…}, "start_ns": null|ns, "duration_ns", "threads",
 //!     "states": { "<state>": ns per second }, "findings": [ { "rule", "title", "total_ns" } ] } ] }
 //! compare: { "schema": 1, "key", "first": { "value", "runs" }, "left_out", "groups": [ { "value", "runs", "judged",
-//!     "differs", "figures": [ { "process", "thread", "figure", "unit", "before", "after", "spread_before",
-//!     "spread_after", "p", "beyond_noise" } ], "findings": [ { "rule", "title", "before", "after", "p",
-//!     "beyond_noise" } ], "only_before": [G], "only_after": [G] } ] }
+//!     "differs", "figures": [ { "process", "thread": null where a figure is of all threads, "figure", "unit",
+//!     "before", "after", "spread_before", "spread_after", "p", "beyond_noise" } ], "findings": [ { "rule", "title",
+//!     "before", "after", "p", "beyond_noise" } ], "only_before": [G], "only_after": [G] } ] }
 //! ```
 
 use std::collections::BTreeMap;
@@ -143,8 +143,8 @@ impl<'a> ThreadsJson<'a> {
 
 #[derive(Serialize)]
 struct FigureJson<'a> {
-    #[serde(flatten)]
-    threads: ThreadsJson<'a>,
+    process: Option<&'a str>,
+    thread: Option<&'a str>,
     figure: String,
     unit: &'static str,
     before: f64,
@@ -157,8 +157,10 @@ struct FigureJson<'a> {
 
 impl<'a> FigureJson<'a> {
     fn of(difference: &'a Difference) -> Self {
+        let group = difference.figure.group.as_ref();
         FigureJson {
-            threads: ThreadsJson::of(&difference.figure.group),
+            process: group.map(|group| group.process.as_str()),
+            thread: group.map(|group| group.thread.as_str()),
             figure: difference.figure.what.to_string(),
             unit: match difference.figure.what.unit() {
                 Unit::NsPerSecond => "ns/s",

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use wallprof_analysis::diff::Group;
 use wallprof_analysis::runs::{Comparison, Difference, FALSE_DIFFERENCES, LEAST_RUNS, Run, Unit};
 
 use super::{ComparedGroup, ComparedRuns, FoundRun, key_figures};
@@ -180,13 +181,9 @@ fn write_difference(out: &mut impl Write, difference: &Difference, style: &Style
         left(&value(difference.b, difference.spread_b), 26, style)
     );
     writeln!(out, "{}  {}", style.paint(ink, &right(&percent, 8)), values.trim_end())?;
-    let group = &difference.figure.group;
-    let what = format!(
-        "{}/{}: {}",
-        style.comm(&group.process),
-        style.comm(&group.thread),
-        style.name(&difference.figure.what.to_string())
-    );
+    let of_group = |group: &Group| format!("{}/{}: ", style.comm(&group.process), style.comm(&group.thread));
+    let group = difference.figure.group.as_ref().map(of_group).unwrap_or_default();
+    let what = format!("{group}{}", style.name(&difference.figure.what.to_string()));
     write_wrapped(out, ("", 10), &words(&what), style)
 }
 

@@ -111,6 +111,7 @@ fn loss_words(report: &Report<'_>, style: &Style) -> Vec<Vec<Word>> {
 fn loss_name(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "stalls_ring_full" => "a stall, because the buffer from the kernel was full",
+        "thread_ends_ring_full" => "the end of a thread, because the buffer from the kernel was full",
         "stacks_full" => "a stack, because the kernel's table of stacks was full",
         "samples_full" => "a sample, because the kernel's table of samples was full",
         "latency_full" => "a latency, because the kernel's table of latencies was full",

@@ -12,7 +12,7 @@ use wallprof_model::{Reason, StallReason, ThreadRef};
 use super::stack::write_stack;
 use crate::line::{Word, write_wrapped};
 use crate::style::{Ink, Style};
-use crate::surroundings::{Surroundings, counter_text, mark_text};
+use crate::surroundings::{Surroundings, counter_text, mark_text, span_text};
 use crate::timestamps::Timestamps;
 use crate::units::{counted, percent, time};
 
@@ -150,6 +150,9 @@ impl<'a> StallsText<'a> {
             let words = words.split(' ').map(|word| Word::plain(self.style.name(word)));
             self.write_fact(out, "meanwhile", words.collect())?;
         }
+        for (_, span) in &surroundings.spans {
+            self.write_fact(out, "span", vec![Word::plain(span_text(span, stall.start, self.style))])?;
+        }
         for mark in surroundings.marks.iter().take(MOST_MARKS) {
             let words = vec![Word::plain(mark_text(mark, (stall.start, stall.end), self.style))];
             self.write_fact(out, "mark", words)?;
@@ -166,13 +169,15 @@ impl<'a> StallsText<'a> {
         )
     }
 
-    /// Where the holder waited; where it released the lock is the waker's stack.
+    /// Where the holder waited, or what it ran; where it released the lock is the waker's stack.
     fn write_holder(&self, out: &mut impl Write, surroundings: &Surroundings) -> io::Result<()> {
         let Some(holder) = &surroundings.holder else { return Ok(()) };
         let text = format!("was {} for the longest part of the wait", holder.state);
         self.write_fact(out, "its holder", text.split(' ').map(Word::plain).collect())?;
         match &holder.user {
-            Some((HolderFrom::Wait, stack)) => self.write_stacks(out, Some(stack), None, "its "),
+            Some((HolderFrom::Wait | HolderFrom::Sample, stack)) => {
+                self.write_stacks(out, Some(stack), None, "its ")
+            }
             _ => Ok(()),
         }
     }

@@ -30,7 +30,7 @@ pub use readers::{
 pub use record::{HeldArgs, RecordArgs};
 pub use stacks::StacksArgs;
 pub use values::{CallGraph, DiffView, ImportFormat, TraceMode, export_formats};
-pub use watch::{CtlArgs, Order, WatchArgs};
+pub use watch::{CtlArgs, LatestArgs, Order, TablesArgs, TopArgs, WatchArgs};
 
 /// The file that `record` writes and readers read when none is named.
 pub const DEFAULT_FILE: &str = "wallprof.db";
@@ -126,7 +126,7 @@ mod tests {
     fn record(line: &str) -> RecordArgs {
         let Ok(Parsed::Command(command)) = parsed(line) else { panic!("{line}") };
         let Command::Record(args) = *command else { panic!("{command:?}") };
-        args
+        *args
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
                 "--view takes wall, on-cpu, off-cpu or calls: `faults` is none of them",
             ),
             ("import --format pprof x", "--format takes perf.data or perf-script: `pprof` is none of them"),
-            ("ctl restart", "ORDER takes arm, disarm, status or snapshot: `restart` is none of them"),
+            ("ctl restart", "ORDER takes arm, disarm, status, snapshot or mark: `restart` is none of them"),
             ("stalls --kind=", "--kind takes off-cpu or fault: no value was given"),
         ] {
             assert_eq!(parsed(line).unwrap_err().message, sentence);

@@ -1,5 +1,6 @@
 //! The commands that read recordings: `report`, `stalls`, `flame`, `export`, `diff`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -27,6 +28,23 @@ pub struct MeaningArgs {
     pub waits: Vec<PathBuf>,
 }
 
+impl MeaningArgs {
+    /// The options for another process of this program.
+    pub fn as_options(&self) -> Vec<OsString> {
+        let globs = |name: &str, globs: &[String]| {
+            let option = |glob: &String| OsString::from(format!("{name}={glob}"));
+            globs.iter().map(option).collect::<Vec<_>>()
+        };
+        let files = self.waits.iter().map(|file| {
+            let mut option = OsString::from("--waits=");
+            option.push(file);
+            option
+        });
+        let names = globs("--idle", &self.idle).into_iter().chain(globs("--not-idle", &self.not_idle));
+        names.chain(files).collect()
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct WaitsArgs {
     /// Only the rules about this software: linux, postgresql
@@ -51,6 +69,10 @@ pub struct ReportArgs {
     /// stacks, heat maps, flame graph
     #[arg(short = 'o', long = "output", value_name = "FILE.html")]
     pub output: Option<PathBuf>,
+
+    /// Only threads of containers whose id or name matches, such as '3f4a*'
+    #[arg(long, value_name = "GLOB", conflicts_with = "output")]
+    pub container: Option<String>,
 
     #[command(flatten)]
     pub meaning: MeaningArgs,
@@ -141,6 +163,10 @@ pub struct DiffArgs {
     #[arg(long)]
     pub all: bool,
 
+    /// Only threads of containers whose id or name matches, such as '3f4a*'
+    #[arg(long, value_name = "GLOB")]
+    pub container: Option<String>,
+
     #[command(flatten)]
     pub meaning: MeaningArgs,
 }
@@ -155,9 +181,18 @@ pub struct BlameArgs {
     #[arg(long, value_name = "GLOB")]
     pub thread: Option<String>,
 
+    /// Only the waiting of threads of containers whose id or name matches, such as '3f4a*'
+    #[arg(long, value_name = "GLOB", conflicts_with = "what_if")]
+    pub container: Option<String>,
+
     /// One JSON object, for programs
     #[arg(long)]
     pub json: bool,
+
+    /// What waiting would be if a part of the work took less time: 'lock:FUNCTION=-50%' for what holds a lock
+    /// and lets go in that function, 'disk=-50%', 'thread:GLOB=-50%' or 'cpu=-50%'
+    #[arg(long, value_name = "PART=-PERCENT%")]
+    pub what_if: Option<String>,
 
     /// Also draw a picture: waiters at the left, culprits at the right
     #[arg(short = 'o', long = "output", value_name = "FILE.svg")]
@@ -230,6 +265,10 @@ pub struct TailArgs {
     /// Only the spans of threads whose name matches, such as 'worker-*'
     #[arg(long, value_name = "GLOB")]
     pub thread: Option<String>,
+
+    /// Only the spans of threads of containers whose id or name matches, such as '3f4a*'
+    #[arg(long, value_name = "GLOB")]
+    pub container: Option<String>,
 
     /// The slow spans: those at or above this percentile of their kind
     #[arg(long, value_name = "PERCENTILE", default_value = "P99.9")]
@@ -320,7 +359,7 @@ pub struct ExportArgs {
     #[arg(long)]
     pub anonymize: bool,
 
-    /// The file to write; - is standard output
+    /// The file to write; - is standard output. With --to parquet: the folder with the tables
     #[arg(short = 'o', long = "output", value_name = "OUT", required = true)]
     pub output: PathBuf,
 }

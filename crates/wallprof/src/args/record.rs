@@ -94,6 +94,11 @@ pub struct RecordArgs {
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub labels: Vec<String>,
 
+    /// Keep each span of this kind that lasts longer, with its stalls, and report them as over-budget:
+    /// busy=5ms; can be given several times
+    #[arg(long = "budget", value_name = "KIND=DURATION")]
+    pub budgets: Vec<String>,
+
     #[command(flatten)]
     pub meaning: MeaningArgs,
 

@@ -76,6 +76,15 @@ pub struct WatchArgs {
     #[arg(long, value_name = "DIR")]
     pub snapshot: Option<String>,
 
+    /// Write the flight recording as Parquet tables into this folder, a part every five minutes, by host, date and
+    /// hour
+    #[arg(long, value_name = "DIR")]
+    pub parquet: Option<String>,
+
+    /// The largest size of the tables of this machine; the oldest are removed first [1GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub parquet_size: Option<String>,
+
     /// Report all noise on these CPUs, such as 2,3: threads other than those of --allow, and interrupts [the
     /// CPUs that the kernel isolates]
     #[arg(long, value_name = "CPUS")]
@@ -115,12 +124,68 @@ pub struct WatchArgs {
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub labels: Vec<String>,
 
+    /// Keep each span of this kind that lasts longer, and count them: busy=5ms; can be given several times
+    #[arg(long = "budget", value_name = "KIND=DURATION")]
+    pub budgets: Vec<String>,
+
     #[command(flatten)]
     pub meaning: MeaningArgs,
 
     /// A TOML file with these options, under the same names; read again at SIGHUP
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Args)]
+pub struct TopArgs {
+    /// Show these processes with all their threads
+    #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',')]
+    pub pids: Vec<String>,
+
+    /// Show processes and threads with this name, such as 'feed*', whenever one starts; can be given several times
+    #[arg(long = "name", value_name = "GLOB")]
+    pub names: Vec<String>,
+
+    /// Show everything
+    #[arg(short = 'a', long = "all")]
+    pub all: bool,
+
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
+}
+
+/// One part of a flight recording as tables.
+#[derive(Debug, Args)]
+pub struct TablesArgs {
+    pub recording: PathBuf,
+    pub folder: PathBuf,
+    /// The end of the part before, monotonic ns
+    #[arg(long)]
+    pub from: u64,
+    /// Monotonic ns
+    #[arg(long)]
+    pub until: u64,
+    /// When the watcher was started, monotonic ns
+    #[arg(long)]
+    pub started: u64,
+    #[arg(long)]
+    pub keep_bytes: u64,
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
+}
+
+/// The arguments of the child process that reads the last minutes of a flight recording.
+#[derive(Debug, Args)]
+pub struct LatestArgs {
+    pub recording: PathBuf,
+    /// Monotonic ns
+    #[arg(long)]
+    pub from: u64,
+    /// Print the findings' sentences instead of a page
+    #[arg(long)]
+    pub findings: bool,
+    #[command(flatten)]
+    pub meaning: MeaningArgs,
 }
 
 /// An order to a running watcher.
@@ -134,6 +199,8 @@ pub enum Order {
     Status,
     /// Write a snapshot of the flight recording
     Snapshot,
+    /// Put an event on the time axis, now: `wallprof ctl mark 'deployed 1.4'`
+    Mark,
 }
 
 #[derive(Debug, Args)]
@@ -141,6 +208,10 @@ pub struct CtlArgs {
     /// What to do
     #[arg(value_name = "ORDER", value_enum)]
     pub order: Order,
+
+    /// The text of a mark
+    #[arg(value_name = "TEXT", required_if_eq("order", "mark"))]
+    pub text: Option<String>,
 
     /// The watcher's socket
     #[arg(long, value_name = "PATH")]

@@ -19,6 +19,7 @@ pub fn trial() -> Vec<Check> {
         sample_hz: 1,
         events: Vec::new(),
         min_stall_ns: u64::MAX,
+        busy_budget_ns: None,
         user_stacks: UserStacks::Tables,
         guarded: Vec::new(),
     };

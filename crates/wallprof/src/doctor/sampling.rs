@@ -25,6 +25,7 @@ pub fn check() -> Option<Check> {
         sample_hz: HZ,
         events: Vec::new(),
         min_stall_ns: u64::MAX,
+        busy_budget_ns: None,
         user_stacks: UserStacks::Tables,
         guarded: Vec::new(),
     };

@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use wallprof_debuginfod::Downloads;
 use wallprof_live::{Pending, Session, SessionError};
 use wallprof_model::profile::{KeptStall, RecordingInfo};
-use wallprof_model::{ClockAnchor, ClockMap, Event, MonoNs};
+use wallprof_model::{BUSY, ClockAnchor, ClockMap, Event, Mark, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::{Files, HostFiles};
 use wallprof_probe::{PrivateTracefs, ProbeOptions, TargetSet, Targets, UserStacks, try_event};
@@ -89,6 +89,7 @@ impl Engine {
             sample_hz: options.sample_hz,
             events: setup.events,
             min_stall_ns: options.min_stall_ns,
+            busy_budget_ns: options.budgets.get(BUSY).copied(),
             guarded: options.guarded.cpus.clone(),
             user_stacks: match options.call_graph {
                 CallGraph::Fp => UserStacks::FramePointers,
@@ -98,6 +99,7 @@ impl Engine {
         let mut session = Session::load(&probes, expected_files(options), Arc::clone(&options.rules) as _)
             .map_err(failure_from_session)?;
         session.set_rules(Arc::clone(&options.rules));
+        session.set_budgets(options.budgets.clone());
         let guarded = options.guarded.clone();
         session.allow(Box::new(move |name| guarded.allows(name)));
         match kernel_symbols.join() {
@@ -110,6 +112,7 @@ impl Engine {
             clock: Some(session.clock()),
             command: setup.command.clone(),
             labels: options.labels.clone(),
+            budgets: options.budgets.clone(),
             min_stall_ns: options.min_stall_ns,
             retention: options.retention,
             sample_period_ns: 1_000_000_000u64.checked_div(options.sample_hz.into()),
@@ -152,6 +155,14 @@ impl Engine {
             Ok(())
         })?;
         Ok(engine)
+    }
+
+    /// Adds an event of the application.
+    pub fn mark(&mut self, mark: Mark) -> Result<(), Failure> {
+        self.feed(|_, emit| {
+            emit(Event::Mark(mark));
+            Ok(())
+        })
     }
 
     /// Starts to measure. The recording starts now.

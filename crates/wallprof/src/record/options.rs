@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use wallprof_analysis::ns_from_duration;
 use wallprof_analysis::waits::Rules;
-use wallprof_model::Labels;
+use wallprof_model::{Labels, SpanBudgets};
 use wallprof_probe::events::split_list;
 use wallprof_recording::Retention;
 
 use crate::args::{CallGraph, RecordArgs};
+use crate::budgets::budgets_from_texts;
 use crate::cpu_list::cpus_from_option;
 use crate::failure::Failure;
 use crate::guarded::Guarded;
@@ -40,6 +41,7 @@ pub struct RecordOptions {
     pub call_graph: CallGraph,
     pub output: PathBuf,
     pub labels: Labels,
+    pub budgets: SpanBudgets,
     /// Bounds of the recording; `None`: everything is kept.
     pub retention: Option<Retention>,
     /// About what waits mean.
@@ -67,6 +69,8 @@ impl RecordOptions {
             output: args.output,
             labels: labels_from_texts(args.labels.iter().map(String::as_str))
                 .map_err(|error| Failure::usage(format!("--label: {error}")))?,
+            budgets: budgets_from_texts(args.budgets.iter().map(String::as_str))
+                .map_err(|error| Failure::usage(format!("--budget: {error}")))?,
             retention: None,
             rules: Arc::new(args.meaning.rules()?),
             verbose: args.verbose,
@@ -92,6 +96,7 @@ impl RecordOptions {
             call_graph: CallGraph::Auto,
             output: output.into(),
             labels: Labels::new(),
+            budgets: SpanBudgets::new(),
             retention: None,
             rules: Arc::default(),
             verbose: false,

@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use wallprof_model::Mark;
+
 /// Limit on the time of an order: a snapshot of a large recording takes some seconds.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(55);
 
@@ -14,12 +16,14 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(55);
 /// milliseconds.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     Arm,
     Disarm,
     Status,
     Snapshot,
+    /// Put an event on the time axis.
+    Mark(Mark),
     /// Flush the pending seconds, for a reader.
     Refresh,
     /// The same, for a reader that will read more: flush each second for some time.

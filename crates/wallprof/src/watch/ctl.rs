@@ -16,7 +16,15 @@ use crate::output::to_stdout;
 pub fn run(args: &CtlArgs) -> Result<ExitCode, Failure> {
     let socket = args.socket.clone().unwrap_or_else(usual_socket);
     let (method, path) = request(args.order);
-    let answered = ask(&socket, method, path, timeout(args.order));
+    let text = match (args.order, &args.text) {
+        (Order::Mark, Some(text)) => text.as_str(),
+        (_, None) => "",
+        (_, Some(text)) => {
+            let message = format!("only a mark has a text: what is '{}' for?", printable(text));
+            return Err(Failure::new(Exit::Usage, message));
+        }
+    };
+    let answered = ask(&socket, method, path, text, timeout(args.order));
     let (status, answer) = answered.map_err(|error| failure(&socket, &error))?;
     match status {
         // Another program may serve the socket: its text must not control the terminal.
@@ -32,6 +40,7 @@ fn request(order: Order) -> (&'static str, &'static str) {
         Order::Disarm => ("POST", "/disarm"),
         Order::Status => ("GET", "/status"),
         Order::Snapshot => ("POST", "/snapshot"),
+        Order::Mark => ("POST", "/mark"),
     }
 }
 
@@ -39,7 +48,7 @@ fn request(order: Order) -> (&'static str, &'static str) {
 /// snapshot copies a file.
 fn timeout(order: Order) -> Duration {
     match order {
-        Order::Arm | Order::Disarm | Order::Status => Duration::from_secs(30),
+        Order::Arm | Order::Disarm | Order::Status | Order::Mark => Duration::from_secs(30),
         Order::Snapshot => Duration::from_secs(90),
     }
 }
@@ -72,7 +81,7 @@ mod tests {
 
     #[test]
     fn missing_watcher_is_an_error_with_advice() {
-        let args = CtlArgs { order: Order::Status, socket: Some("/nonexistent/socket".into()) };
+        let args = CtlArgs { order: Order::Status, text: None, socket: Some("/nonexistent/socket".into()) };
         let failure = run(&args).unwrap_err();
         assert_eq!(failure.exit, Exit::Failed);
         assert!(failure.message.contains("/nonexistent/socket") && failure.message.contains("--socket"));

@@ -5,13 +5,15 @@
 
 mod commands;
 mod ctl;
-mod flame;
+mod drawings;
 mod freshness;
 mod service;
 mod settings;
 mod signals;
 mod site;
 mod snapshots;
+mod tables;
+mod top;
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -30,6 +32,9 @@ use signals::Signals;
 use site::WatchSite;
 
 pub use ctl::run as control;
+pub use drawings::{SUBCOMMAND as LATEST, print_latest};
+pub use tables::{SUBCOMMAND as TABLES, write_part};
+pub use top::run as top;
 
 /// Runs the command.
 pub fn run(args: &WatchArgs) -> Result<ExitCode, Failure> {
@@ -42,7 +47,8 @@ pub fn run(args: &WatchArgs) -> Result<ExitCode, Failure> {
     let port = Listener::tcp(settings.listen).map_err(Failure::failed)?;
     let address = port.address().unwrap_or(settings.listen);
     let socket = Listener::unix(&settings.socket).map_err(Failure::failed)?;
-    let metrics = Metrics::new(settings.severities.clone(), settings.max_series);
+    let metrics = Metrics::new(settings.severities.clone(), settings.max_series)
+        .with_budgets(settings.record.budgets.clone());
     let watches_all = settings.record.target == Target::System;
     let metrics = Arc::new(Mutex::new(metrics.of_all_threads(watches_all)));
     let (sender, inbox) = commands().map_err(|error| {
@@ -50,7 +56,8 @@ pub fn run(args: &WatchArgs) -> Result<ExitCode, Failure> {
     })?;
     let hosts = settings.hosts.clone();
     let mut service = Service::load(args, settings, Arc::clone(&metrics), Notifier::from_environment())?;
-    let site = WatchSite::new(metrics, sender, service.freshness(), service.page(), service.recording());
+    let (recording, meaning) = (service.recording(), args.meaning.as_options());
+    let site = WatchSite::new(metrics, sender, service.freshness(), service.page(), (&recording, &meaning));
     let server = Server::start(vec![port, socket], Arc::new(site), hosts)
         .map_err(|error| Failure::failed(format!("cannot start serving: {error}: start it again")))?;
     say(&format!("watching {}: http://{address}/metrics", service.target()));

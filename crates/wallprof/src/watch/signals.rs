@@ -41,7 +41,8 @@ impl Signals {
     }
 }
 
-fn descriptor(signals: &[i32]) -> io::Result<UnixStream> {
+/// Readable when one of these signals has arrived.
+pub fn descriptor(signals: &[i32]) -> io::Result<UnixStream> {
     let (arrived, sender) = UnixStream::pair()?;
     arrived.set_nonblocking(true)?;
     for signal in signals {
@@ -50,7 +51,8 @@ fn descriptor(signals: &[i32]) -> io::Result<UnixStream> {
     Ok(arrived)
 }
 
-fn taken(mut arrived: &UnixStream) -> bool {
+/// Whether a signal has arrived since the last call.
+pub fn taken(mut arrived: &UnixStream) -> bool {
     let mut bytes = [0; 64];
     matches!(arrived.read(&mut bytes), Ok(count) if count > 0)
 }

@@ -1,15 +1,17 @@
 //! The pages and orders of the watcher's port and socket, and the clients that may use each.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use wallprof_model::Mark;
 use wallprof_probe::clock;
 use wallprof_watch::{
     Answer, CONTENT_TYPE, Client, Exposition, Method, Metrics, Page, Request, Response, Site, page,
 };
 
 use super::commands::{Order, OrderSender, Reply};
-use super::flame::LastMinute;
+use super::drawings::{Drawing, Subject};
 use super::freshness::Freshness;
 
 /// Metrics, pages and snapshots for all clients; other orders for clients of the socket.
@@ -24,7 +26,9 @@ struct Pages {
     metrics: Arc<Mutex<Metrics>>,
     exposition: Exposition,
     page: Page,
-    flame: LastMinute,
+    flame: Drawing,
+    report: Drawing,
+    findings: Drawing,
 }
 
 impl WatchSite {
@@ -33,13 +37,16 @@ impl WatchSite {
         sender: OrderSender,
         freshness: Arc<Freshness>,
         page: Page,
-        recording: PathBuf,
+        (recording, meaning): (&Path, &[OsString]),
     ) -> Self {
+        let drawing = |subject| Drawing::new(subject, recording, meaning);
         let pages = Pages {
             exposition: Exposition::new(Arc::clone(&metrics)),
             metrics,
             page,
-            flame: LastMinute::of(recording),
+            flame: drawing(Subject::Flame),
+            report: drawing(Subject::Page),
+            findings: drawing(Subject::Findings),
         };
         WatchSite { pages: Arc::new(pages), sender: Arc::new(Mutex::new(sender)), freshness }
     }
@@ -48,10 +55,12 @@ impl WatchSite {
         match path {
             "/metrics" => self.fresh(Pages::metrics),
             "/-/healthy" => Answer::Now(Response::line(200, "watching")),
+            "/" if self.pages.findings.is_stale() => self.after(Order::Refresh, Pages::overview),
             "/" => self.fresh(Pages::overview),
             // A client that looks at it is likely to read more, and that would wait for the drawing.
-            "/flame.svg" => self.after(Order::RefreshAndStayFresh, Pages::flame),
-            _ => Answer::Now(Response::line(404, "there is no such page: try / or /metrics")),
+            "/flame.svg" => self.after(Order::RefreshAndStayFresh, |pages| pages.flame.get()),
+            "/report.html" => self.after(Order::RefreshAndStayFresh, |pages| pages.report.get()),
+            _ => Answer::Now(Response::line(404, "there is no such page: try /, /report.html or /metrics")),
         }
     }
 
@@ -70,6 +79,19 @@ impl WatchSite {
             sender.lock().unwrap_or_else(PoisonError::into_inner).refresh(order);
             make(&pages)
         }))
+    }
+
+    /// The mark has the time at which its request arrived.
+    fn mark(&self, client: Client, text: &str) -> Answer {
+        let text = text.trim();
+        if text.is_empty() {
+            let why = "a mark needs a text: curl -d 'deployed 1.4' ADDRESS/mark";
+            return Answer::Now(Response::line(400, why));
+        }
+        self.order(
+            client,
+            Order::Mark(Mark { at: clock::mono_now(), duration_ns: None, text: text.to_owned() }),
+        )
     }
 
     fn order(&self, client: Client, order: Order) -> Answer {
@@ -95,12 +117,11 @@ impl Pages {
     }
 
     fn overview(&self) -> Response {
+        let found = self.findings.get();
+        let text = String::from_utf8_lossy(&found.body);
+        let found = if found.status == 200 { Ok(&*text) } else { Err(&*text) };
         let metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
-        Response::new("text/html; charset=utf-8", page(&self.page, &metrics).into_bytes())
-    }
-
-    fn flame(&self) -> Response {
-        self.flame.picture()
+        Response::new("text/html; charset=utf-8", page(&self.page, found, &metrics).into_bytes())
     }
 }
 
@@ -117,9 +138,10 @@ impl Site for WatchSite {
             (Client::Control, Method::Post, "/arm") => self.order(Client::Control, Order::Arm),
             (Client::Control, Method::Post, "/disarm") => self.order(Client::Control, Order::Disarm),
             (Client::Control, Method::Get, "/status") => self.order(Client::Control, Order::Status),
-            (_, Method::Post, _) | (_, Method::Get | Method::Head, "/snapshot") => {
-                Answer::Now(Response::line(405, "only /snapshot takes POST, all other pages take GET"))
-            }
+            (client, Method::Post, "/mark") => self.mark(client, &request.body),
+            (_, Method::Post, _) | (_, Method::Get | Method::Head, "/snapshot" | "/mark") => Answer::Now(
+                Response::line(405, "only /snapshot and /mark take POST, all other pages take GET"),
+            ),
             (_, Method::Get | Method::Head, path) => self.read(path),
         }
     }
@@ -141,7 +163,7 @@ mod tests {
 
     fn site_of(sender: OrderSender) -> WatchSite {
         let metrics = Arc::new(Mutex::new(Metrics::new(Severities::default(), 10)));
-        WatchSite::new(metrics, sender, Arc::default(), Page::default(), "/nonexistent.db".into())
+        WatchSite::new(metrics, sender, Arc::default(), Page::default(), (Path::new("/nonexistent.db"), &[]))
     }
 
     fn status(request: &Request) -> u16 {
@@ -152,7 +174,7 @@ mod tests {
     }
 
     fn request(client: Client, method: Method, path: &str) -> Request {
-        Request { client, method, path: path.into(), foreign: false }
+        Request { client, method, path: path.into(), foreign: false, body: String::new() }
     }
 
     #[test]
@@ -176,6 +198,24 @@ mod tests {
             405,
             "a link must not cause one"
         );
+    }
+
+    #[test]
+    fn mark_has_the_text_of_its_request() {
+        let (sender, inbox) = commands().unwrap();
+        let site = site_of(sender);
+        let mut mark = request(Client::Network, Method::Post, "/mark");
+        let Answer::Now(refused) = site.answer(&mark) else { panic!("it has no text") };
+        assert_eq!(refused.status, 400);
+        assert_eq!(status(&request(Client::Network, Method::Get, "/mark")), 405, "a link must not cause one");
+        mark.body = "deployed 1.4\n".into();
+        let Answer::Later(send) = site.answer(&mark) else { panic!("the service adds it") };
+        let sent = std::thread::spawn(send);
+        crate::record::ready(&[inbox.as_fd()], None).unwrap();
+        let command = inbox.take().pop().expect("an order");
+        assert!(matches!(command.order, Order::Mark(mark) if mark.text == "deployed 1.4"));
+        command.reply.send(Reply::Refused("too many".into())).unwrap();
+        assert_eq!(sent.join().unwrap().status, 429);
     }
 
     #[test]

@@ -18,6 +18,11 @@ const EPOCH_START: u64 = 1_795_248_000_000_000_000;
 /// Writes a recording of two seconds: `threads` threads of hostile name with one wait for a lock each, the
 /// first one of 5 ms, the others of 1 ms, and one voluntary sleep of the first.
 pub fn write(path: &Path, threads: u32) {
+    write_in(path, threads, |_| None);
+}
+
+/// The same with threads in control groups.
+pub fn write_in(path: &Path, threads: u32, cgroup: impl Fn(u32) -> Option<String>) {
     let start = RecordingStart {
         start: START,
         clock: Some(ClockAnchor { mono: START, epoch: EpochNs(EPOCH_START) }),
@@ -30,7 +35,7 @@ pub fn write(path: &Path, threads: u32) {
     let mut take = |event| recorder.take(event).expect("the event is taken");
     for number in 0..threads {
         let key = ThreadKey(number);
-        take(Event::Thread(thread(key)));
+        take(Event::Thread(ThreadInfo { cgroup: cgroup(number), ..thread(key) }));
         take(Event::ThreadSeen { thread: key, from: START });
         take(Event::Ledger(ledger(key)));
         let ms = if number == 0 { 5 } else { 1 };

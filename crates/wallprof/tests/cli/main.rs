@@ -3,6 +3,7 @@
 //! Needs no privilege. Where it has it, `doctor` and `demo` try the probes.
 
 mod additions;
+mod containers;
 mod demo;
 mod doctor;
 mod fixture;

@@ -1,7 +1,8 @@
-//! `wallprof diff` as users run it: on files that cannot be compared, on recordings written for the purpose,
-//! and on the lock scenario, recorded for real.
+//! `wallprof diff`, `runs` and `check` as users run them: on files that cannot be compared, on recordings written
+//! for the purpose, and on the lock scenario, recorded for real.
 
 mod lock;
 mod program;
 mod refusals;
+mod runs;
 mod written;

@@ -22,6 +22,10 @@ pub struct Written<'a> {
 
 impl Written<'_> {
     pub fn write(&self, folder: &Path, name: &str) -> PathBuf {
+        self.write_labelled(folder, name, &[])
+    }
+
+    pub fn write_labelled(&self, folder: &Path, name: &str, labels: &[(&str, &str)]) -> PathBuf {
         let path = folder.join(name);
         let start = MonoNs(SECOND_NS);
         let epoch = EpochNs(u64::from(EPOCH_SECOND) * SECOND_NS);
@@ -30,6 +34,7 @@ impl Written<'_> {
             clock: Some(ClockAnchor { mono: start, epoch }),
             source: "live".into(),
             command: self.process.into(),
+            labels: labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
             ..RecordingStart::default()
         };
         let mut recorder = Recorder::create(&path, &about).expect("the recording is created");

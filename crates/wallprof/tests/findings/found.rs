@@ -53,7 +53,11 @@ impl Found {
         assert!(finding.stalls.iter().all(|id| self.stalls.contains(id)), "{finding:#?}");
         assert!(finding.stalls.is_sorted() && finding.stalls.len() as u64 <= finding.count, "{finding:#?}");
         let rule = rule(&finding.rule).expect("a finding of a known rule");
-        let lists_stalls = rule.evidence == EvidenceKind::Stalls;
-        assert_eq!(!finding.stalls.is_empty(), lists_stalls, "{finding:#?}");
+        let may_list_stalls: &[bool] = match rule.evidence {
+            EvidenceKind::Stalls => &[true],
+            EvidenceKind::StallsOrSpans => &[true, false],
+            EvidenceKind::Sums => &[false],
+        };
+        assert!(may_list_stalls.contains(&!finding.stalls.is_empty()), "{finding:#?}");
     }
 }

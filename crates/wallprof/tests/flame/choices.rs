@@ -108,18 +108,20 @@ fn each_export_has_its_format() {
 #[test]
 fn timeline_has_the_selected_threads_and_stacks() {
     let fixture = Fixture::new();
-    let has = |options: &[&str], text: &str| {
-        let file = fixture.output(&[&["export", "--to", "perfetto"], options].concat());
-        file.windows(text.len()).any(|window| window == text.as_bytes())
-    };
-    for (options, present, absent) in [
-        (&[][..], &["engine", "stuck", "take_lock", "wait_forever", "_[k]", "on CPU"][..], &["no such"][..]),
-        (&["--thread", "stuck"], &["stuck", "wait_forever"], &["take_lock", "on CPU"]),
-        (&["--user"], &["take_lock"], &["_[k]"]),
-        (&["--kernel"], &["_[k]"], &["take_lock", "wait_forever"]),
-    ] {
-        assert!(present.iter().all(|text| has(options, text)), "{options:?}: {present:?}");
-        assert!(!absent.iter().any(|text| has(options, text)), "{options:?}: {absent:?}");
+    for format in ["perfetto", "firefox"] {
+        let has = |options: &[&str], text: &str| {
+            let file = fixture.output(&[&["export", "--to", format], options].concat());
+            file.windows(text.len()).any(|window| window == text.as_bytes())
+        };
+        for (options, present, absent) in [
+            (&[][..], &["engine", "stuck", "take_lock", "wait_forever", "_[k]"][..], &["no such"][..]),
+            (&["--thread", "stuck"], &["stuck", "wait_forever"], &["take_lock", "engine"]),
+            (&["--user"], &["take_lock"], &["_[k]"]),
+            (&["--kernel"], &["_[k]"], &["take_lock", "wait_forever"]),
+        ] {
+            assert!(present.iter().all(|text| has(options, text)), "{format}, {options:?}: {present:?}");
+            assert!(!absent.iter().any(|text| has(options, text)), "{format}, {options:?}: {absent:?}");
+        }
     }
 }
 
@@ -133,6 +135,7 @@ fn the_same_recording_gives_the_same_bytes() {
         &["export", "--to", "speedscope"],
         &["export", "--to", "pprof"],
         &["export", "--to", "perfetto"],
+        &["export", "--to", "firefox"],
     ] {
         assert!(fixture.output(arguments) == fixture.output(arguments), "{arguments:?}");
     }

@@ -7,3 +7,4 @@ mod anonymous;
 mod choices;
 mod lock;
 mod refusals;
+mod tables;

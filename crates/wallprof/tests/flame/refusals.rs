@@ -24,6 +24,10 @@ fn wrong_usage_is_two() {
         (&["export", "--to", "svg", "-o", "x"], "--to takes folded, speedscope"),
         (&["export", "--to", "flamegraph", "-o", "x"], "speedscope"),
         (&["export", "--to", "perfetto", "--view", "wakers", "-o", "x"], "omit --view"),
+        (&["export", "--to", "firefox", "--view", "wakers", "-o", "x"], "omit --view"),
+        (&["export", "--to", "firefox", "--anonymize", "-o", "x"], "omit --anonymize"),
+        (&["export", "--to", "parquet", "--thread", "x", "-o", "x"], "omit --thread"),
+        (&["export", "--to", "parquet", "-o", "-"], "-o DIR"),
         (&["export", "--to", "perfetto", "--anonymize", "-o", "x"], "omit --anonymize"),
     ] {
         let sentence = refused(arguments, 2);

@@ -136,6 +136,30 @@ fn very_many_deep_stacks_are_refused_with_advice() {
     assert_eq!(code(&outcomes, "report FILE"), Some(0), "a report needs no stack of a sample");
 }
 
+/// As many stacks as samples: tables have a row for each.
+#[test]
+fn tables_of_very_many_distinct_stacks_are_written_in_bounded_memory() {
+    let flood = numbers(flood_rows());
+    let sql = format!(
+        "{flood} INSERT INTO frame SELECT 1000 + i, (SELECT min(kind_code) FROM frame),
+             (SELECT min(module) FROM frame), 4096 * i FROM n;
+         {flood} INSERT INTO node SELECT 1000 + i, (SELECT min(node) FROM root), 1000 + i, 1 FROM n;
+         {flood} INSERT INTO sample SELECT (SELECT min(second) FROM bucket), 1, 0, 1000 + i, 0, 0, 1000,
+             1 FROM n"
+    );
+    let (hostile, outcomes) = orderly("distinct stacks", &sql, &["export FILE --to parquet -o OUT.tables"]);
+    assert_eq!(outcomes[0].code, Some(0), "{}", outcomes[0].stderr);
+    let stacks = hostile.path("out.tables/stacks");
+    let bytes: u64 = files(&stacks).iter().map(|file| fs::metadata(file).expect("a file").len()).sum();
+    // The hash of a stack is 16 bytes that no other one has.
+    assert!(bytes > 16 * flood_rows(), "{bytes} bytes");
+}
+
+fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
 /// One path of calls as deep as a trace can be.
 #[test]
 fn very_deep_call_paths_end_in_order() {

@@ -13,7 +13,7 @@ const TWIN: &str = "TWIN";
 const MARKS: &str = "MARKS";
 
 /// Every reader. `FILE` is the hostile recording, `FOLDER` the folder it is in, `TWIN` a valid one, `OUT` a new file.
-const READERS: [&[&str]; 27] = [
+const READERS: [&[&str]; 29] = [
     &["report", FILE],
     &["report", "--json", FILE],
     &["report", FILE, "-o", "OUT.html"],
@@ -28,10 +28,12 @@ const READERS: [&[&str]; 27] = [
     &["export", FILE, "--to", "pprof", "-o", OUT],
     &["export", FILE, "--to", "speedscope", "--anonymize", "-o", OUT],
     &["export", FILE, "--to", "perfetto", "-o", OUT],
+    &["export", FILE, "--to", "firefox", "-o", OUT],
+    &["export", FILE, "--to", "parquet", "-o", "OUT.tables"],
     &["diff", TWIN, FILE, "--all", "-o", "OUT.svg"],
     &["diff", FILE, FILE, "--json"],
     &["blame", FILE, "-o", "OUT.svg"],
-    &["blame", FILE, "--json", "--thread", "worker-*"],
+    &["blame", FILE, "--json", "--thread", "worker-*", "--what-if", "lock:*=-50%"],
     &["runs", FOLDER],
     &["runs", FOLDER, "--json"],
     &["runs", FOLDER, "--trend", "version", "-o", "OUT.svg"],
@@ -44,7 +46,7 @@ const READERS: [&[&str]; 27] = [
 ];
 
 /// The commands that read no recording.
-const OTHERS: [&str; 8] = ["record", "watch", "ctl", "doctor", "demo", "stacks", "waits", "help"];
+const OTHERS: [&str; 9] = ["record", "watch", "top", "ctl", "doctor", "demo", "stacks", "waits", "help"];
 
 /// The outcome of one command.
 pub struct Outcome {

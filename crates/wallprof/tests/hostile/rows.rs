@@ -75,7 +75,7 @@ const HOSTILE_ROWS: [(&str, &str); 42] = [
         "intervals that overlap",
         "INSERT INTO stall SELECT 1000 + value, 1, 1, (SELECT reason_code
              FROM stall LIMIT 1), 0,
-         1500000000, 400000000, 400000000, 0, NULL, 1, 0, 65, 66, NULL, NULL, NULL, NULL, NULL
+         1500000000, 400000000, 400000000, 0, NULL, 1, 0, 65, 66, NULL, NULL, NULL, NULL, NULL, 120
          FROM json_each('[1,2,3,4,5,6,7,8,9]')",
     ),
     (

@@ -1,4 +1,4 @@
-//! Two threads that never come back: open stalls, with everything known about them.
+//! Two threads, or a ring of three, that never come back: open stalls, with everything known about them.
 
 use serde::Deserialize;
 
@@ -77,20 +77,23 @@ fn a_deadlock_that_was_there_before() {
 }
 
 #[test]
-fn a_deadlock_that_happens_meanwhile() {
-    let Some(_guard) = machine::reserve("a_deadlock_that_happens_meanwhile") else { return };
-    let mut scenario = Scenario::ready("deadlock", &[]);
+fn a_ring_of_three_that_forms_meanwhile() {
+    let Some(_guard) = machine::reserve("a_ring_of_three_that_forms_meanwhile") else { return };
+    let mut scenario = Scenario::ready("deadlock", &["-n", "3"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid], &[]);
     let truth = scenario.run();
     let recording = recorder.stop();
     let report = recording.report();
     let pairs = open_stalls(&recording, &truth);
-    assert_eq!(pairs.len(), 2);
+    assert_eq!(pairs.len(), 3);
     for (stuck, stall) in pairs {
         assert_names_the_deadlock(&stall, &stuck);
         let since = truth.epoch_from_mono(stuck.since_ns);
         assert!(stall.start_ns.abs_diff(since) <= EDGE_NS, "{since}: {stall:#?}");
         assert_lasts_to_the_end(&stall, &report);
     }
+    let found = report.findings.iter().find(|found| found.rule == "deadlock");
+    let title = &found.unwrap_or_else(|| panic!("a deadlock in {:#?}", report.findings)).title;
+    assert!(["left", "right", "third"].iter().all(|name| title.contains(name)), "{title}");
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::Deserialize;
 use tempfile::TempDir;
 
 use crate::ledger::assert_adds_up;
@@ -23,7 +24,7 @@ const LATEST_MS: u64 = 2_500;
 /// A second is written when it is over, and may be missing until its write is over: on a busy machine as much
 /// again.
 const MAY_BE_MISSING: Duration = Duration::from_secs(2);
-/// The sampling clock has ticked by then: several of its periods, since a busy machine ticks late.
+/// The sampling clock has ticked by then, on a CPU that runs: several of its periods.
 const FIRST_TICK_NS: u64 = 50_000_000;
 const NOBODY: u32 = 65_534;
 
@@ -92,40 +93,63 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("permissions can be set");
 }
 
-fn assert_holds_all_but_the_last_second(report: &Report, armed_at: u64, killed_at: u64) {
-    let missing_ns = killed_at.saturating_sub(report.recording.end_ns.max(armed_at));
-    assert!(
-        missing_ns <= MAY_BE_MISSING.as_nanos() as u64,
-        "{missing_ns} ns are missing of {:?}",
-        report.recording
-    );
-    for thread in &report.threads {
-        assert_adds_up(thread);
-    }
-    // The spinner ran all the time, so nothing is missing in the seconds of the file. Its first tick, with
-    // which it appears, may come after the end of a first second that started just before it.
-    let written_ns = report.recording.end_ns.saturating_sub(armed_at);
-    if written_ns < FIRST_TICK_NS {
-        return;
-    }
-    let ran_ns: u64 = report.threads.iter().map(|thread| thread.on_cpu_ns + thread.run_queue_ns).sum();
-    assert!(ran_ns >= written_ns * 99 / 100, "{ran_ns} ns of {written_ns}: {:#?}", report.threads);
+/// The spinner did not run its loop: something held its CPU up.
+#[derive(Debug, Deserialize)]
+struct Gap {
+    start_ns: u64,
+    end_ns: u64,
 }
 
-/// Kills a recorder `delay` after it armed, and checks what it left.
-fn assert_survives_a_kill_after(delay: Duration, pid: &str, reader: &Reader) {
-    let recorder = Recorder::armed(&["-p", pid], &[]);
-    let armed_at = epoch_ns();
-    let objects = BpfObjects::of_process(recorder.pid());
-    assert!(objects.has_programs_and_maps(), "{objects:?}");
-    std::thread::sleep(delay);
-    let killed_at = epoch_ns();
-    let recording = recorder.kill();
-    let by_another_user = reader.report(&recording);
-    assert_holds_all_but_the_last_second(&by_another_user, armed_at, killed_at);
-    let report = recording.report();
-    assert_eq!(report.recording.end_ns, by_another_user.recording.end_ns, "a copy holds the same");
-    objects.wait_until_gone();
+/// What a killed recorder left. All times are of the epoch.
+struct Left {
+    report: Report,
+    armed_at: u64,
+}
+
+impl Left {
+    /// Kills a recorder `delay` after it armed, and reads what it left.
+    fn after(delay: Duration, pid: &str, reader: &Reader) -> Self {
+        let recorder = Recorder::armed(&["-p", pid], &[]);
+        let armed_at = epoch_ns();
+        let objects = BpfObjects::of_process(recorder.pid());
+        assert!(objects.has_programs_and_maps(), "{objects:?}");
+        std::thread::sleep(delay);
+        let killed_at = epoch_ns();
+        let recording = recorder.kill();
+        let by_another_user = reader.report(&recording);
+        let report = recording.report();
+        assert_eq!(report.recording.end_ns, by_another_user.recording.end_ns, "a copy holds the same");
+        objects.wait_until_gone();
+        let missing_ns = killed_at.saturating_sub(report.recording.end_ns.max(armed_at));
+        assert!(
+            missing_ns <= MAY_BE_MISSING.as_nanos() as u64,
+            "{missing_ns} ns are missing of {:?}",
+            report.recording
+        );
+        for thread in &report.threads {
+            assert_adds_up(thread);
+        }
+        Left { report, armed_at }
+    }
+
+    /// The spinner ran all the time, so nothing is missing in the seconds of the file. Its first tick, with
+    /// which it appears, may come after the end of a first second that started just before it, or in which its
+    /// CPU was held up.
+    fn assert_has_all_of_its_seconds(&self, gaps: &[(u64, u64)]) {
+        let (start, end) = (self.armed_at, self.report.recording.end_ns);
+        let held_up = gaps.iter().map(|gap| gap.1.min(end).saturating_sub(gap.0.max(start))).sum::<u64>();
+        let written_ns = end.saturating_sub(start);
+        if written_ns < FIRST_TICK_NS + held_up {
+            return;
+        }
+        let ran_ns: u64 =
+            self.report.threads.iter().map(|thread| thread.on_cpu_ns + thread.run_queue_ns).sum();
+        assert!(
+            ran_ns >= written_ns * 99 / 100,
+            "{ran_ns} ns of {written_ns}, {held_up} held up: {:#?}",
+            self.report.threads
+        );
+    }
 }
 
 #[test]
@@ -134,7 +158,9 @@ fn a_killed_recorder_loses_the_last_second() {
     let mut scenario = Scenario::ready("spin", &["-d", "600", "-t", "user"]);
     scenario.open_gate();
     let (pid, reader) = (scenario.pid(), Reader::new());
-    for delay in delays().take(KILLS) {
-        assert_survives_a_kill_after(delay, &pid, &reader);
-    }
+    let left: Vec<Left> = delays().take(KILLS).map(|delay| Left::after(delay, &pid, &reader)).collect();
+    let truth = scenario.end();
+    let in_epoch = |gap: Gap| (truth.epoch_from_mono(gap.start_ns), truth.epoch_from_mono(gap.end_ns));
+    let gaps: Vec<(u64, u64)> = truth.all("gap").into_iter().map(in_epoch).collect();
+    left.iter().for_each(|left| left.assert_has_all_of_its_seconds(&gaps));
 }

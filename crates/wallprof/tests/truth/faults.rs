@@ -9,21 +9,31 @@ use wallprof_testkit::proc;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::scenario::{Scenario, Truth};
 
-const EDGE_NS: u64 = 50_000;
 const MS: u64 = 1_000_000;
-/// The time that may lie between the program's clock and its fault, where only one is read.
-const HYPERVISOR_NS: u64 = MS;
+/// The two readings of the clocks that relate them are apart by no more.
+const CLOCKS_NS: u64 = 10_000;
+/// Between two places in the kernel where a switch is recorded, and between two readings of an open fault.
+const EDGE_NS: u64 = 50_000;
 /// Time of short faults, by state, that no stack carries yet.
 const CARRIED_NS: u64 = 2 * MS;
 /// More than the faults of 5 µs in a second.
 const MANY: u64 = 200_000;
 const FRESH_PAGES: u64 = 4_096;
 
-/// One access to a page by the program's own clock.
+/// An access to a page: its ends by the program's own clock, and those of its wait by the kernel's records of
+/// switches. A reader that is held up may find its page there, and does not wait: both are 0.
+#[derive(Debug, Deserialize)]
+struct Times {
+    start_ns: u64,
+    off_ns: u64,
+    on_ns: u64,
+    end_ns: u64,
+}
+
 #[derive(Debug, Deserialize)]
 struct Touch {
-    start_ns: u64,
-    end_ns: u64,
+    #[serde(flatten)]
+    times: Times,
     address: String,
     access: String,
     #[serde(rename = "in")]
@@ -34,8 +44,8 @@ struct Touch {
 
 #[derive(Debug, Deserialize)]
 struct Cold {
-    start_ns: u64,
-    end_ns: u64,
+    #[serde(flatten)]
+    times: Times,
     address: String,
     file: String,
     offset: u64,
@@ -89,13 +99,23 @@ fn fault_at<'a>(stalls: &'a [Stall], address: &str) -> &'a Stall {
     stall
 }
 
-/// The distance of the stall's two ends from those of the access. The time that the program was off the CPU
-/// between its clock and the fault does not count.
-fn apart_ns(stall: &Stall, stalls: &[Stall], truth: &Truth, start_ns: u64, end_ns: u64) -> u64 {
-    let (start, end) = (truth.epoch_from_mono(start_ns), truth.epoch_from_mono(end_ns));
-    let beside = stalls.iter().filter(|other| other.kind == "off-cpu" && other.overlaps(start, end));
-    let apart_ns = stall.start_ns.abs_diff(start).max(stall.end_ns.abs_diff(end));
-    apart_ns.saturating_sub(beside.map(|other| other.duration_ns).sum())
+impl Times {
+    fn waited_ns(&self) -> u64 {
+        self.on_ns - self.off_ns
+    }
+
+    /// The stall begins after the access and before its wait, and ends likewise: where nothing holds the
+    /// program up, they are some microseconds apart.
+    fn assert_bracket(&self, stall: &Stall, truth: &Truth) {
+        let [start, end] = [self.start_ns, self.end_ns].map(|at| truth.epoch_from_mono(at));
+        let [off, on] = match self.off_ns {
+            0 => [end, start],
+            _ => [self.off_ns, self.on_ns].map(|at| truth.epoch_from_mono(at)),
+        };
+        let begins = start - CLOCKS_NS..=off + CLOCKS_NS;
+        let ends = on - CLOCKS_NS..=end + CLOCKS_NS;
+        assert!(begins.contains(&stall.start_ns) && ends.contains(&stall.end_ns), "{self:?}: {stall:#?}");
+    }
 }
 
 fn assert_reports_the_access(stall: &Stall, touch: &Touch, server: u32) {
@@ -113,10 +133,13 @@ fn assert_reports_the_access(stall: &Stall, touch: &Touch, server: u32) {
     assert!(stall.user_stack_has(function), "{stall:#?}");
     let kernel = stall.kernel_stack.iter().flatten().filter_map(|frame| frame.symbol.as_deref());
     assert!(kernel.into_iter().any(|name| name == "handle_userfault"), "{stall:#?}");
+    assert!(stall.blocked_ns + stall.runnable_ns <= stall.duration_ns, "{stall:#?}");
+    if touch.times.waited_ns() == 0 {
+        return;
+    }
     let waker = stall.waker.as_ref().unwrap_or_else(|| panic!("a waker of {stall:#?}"));
     assert_eq!((waker.tid, waker.user_stack_has("serve_pages")), (Some(server), true), "{stall:#?}");
-    assert!(stall.blocked_ns + stall.runnable_ns <= stall.duration_ns, "{stall:#?}");
-    assert!(stall.blocked_ns >= touch.asked_ns, "{stall:#?}");
+    assert!(stall.blocked_ns + stall.runnable_ns + EDGE_NS >= touch.times.waited_ns(), "{stall:#?}");
 }
 
 #[test]
@@ -129,19 +152,15 @@ fn faults_of_a_known_length() {
     }
     let stalls = recording.stalls(&["--thread", "reader"]);
     let server = truth.start.tid("server");
-    let mut apart = Vec::new();
     for touch in &touches {
         let stall = fault_at(&stalls, &touch.address);
         assert_reports_the_access(stall, touch, server);
-        let apart_ns = apart_ns(stall, &stalls, &truth, touch.start_ns, touch.end_ns);
-        if apart_ns > EDGE_NS {
-            apart.push(format!("{apart_ns} ns from {touch:?}: {stall:#?}"));
-        }
+        touch.times.assert_bracket(stall, &truth);
     }
-    // Neither sees what a hypervisor or an interrupt takes between the program's clock and the fault.
-    assert!(apart.len() <= 1 + touches.len() / 8, "{apart:#?}");
+    let asked = touches.iter().filter(|touch| touch.times.waited_ns() >= touch.asked_ns).count();
+    assert!(asked * 2 > touches.len(), "{touches:#?}");
     // There is no second stall for the wait inside a fault, and none without a fault.
-    let (from, to) = (touches[0].start_ns, touches[touches.len() - 1].end_ns);
+    let (from, to) = (touches[0].times.start_ns, touches[touches.len() - 1].times.end_ns);
     let during = |stall: &&Stall| stall.overlaps(truth.epoch_from_mono(from), truth.epoch_from_mono(to));
     for stall in stalls.iter().filter(during) {
         let asked = stall
@@ -153,9 +172,11 @@ fn faults_of_a_known_length() {
     }
     let reader = thread(&report, truth.start.tid("reader"), "reader");
     assert_adds_up(reader);
-    let (faulting, asked) =
-        (reader.states.fault_minor + reader.states.fault_major, touches.iter().map(|touch| touch.asked_ns));
-    assert!(faulting >= asked.sum::<u64>(), "{reader:#?}");
+    let waited_ns: u64 = touches.iter().map(|touch| touch.times.waited_ns()).sum();
+    assert!(reader.latency.fault.total_ns >= waited_ns, "{waited_ns} ns: {reader:#?}");
+    // A wait for a CPU in a fault is one in the ledger, too.
+    let faulting_ns = reader.states.fault_minor + reader.states.fault_major;
+    assert!(faulting_ns + reader.run_queue_ns >= waited_ns, "{waited_ns} ns: {reader:#?}");
     assert_eq!(reader.latency.fault.count, reader.faults.minor + reader.faults.major);
     let longest = stalls.iter().filter(|stall| stall.kind == "fault").map(|stall| stall.duration_ns).max();
     assert_eq!(Some(reader.latency.fault.max_ns), longest);
@@ -166,7 +187,10 @@ fn faults_of_a_known_length() {
         .filter(|line| line.contains(";touch_page;") || line.contains(";touch_in_syscall;"))
         .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
         .sum();
-    assert!(touched_ns + CARRIED_NS >= faulting, "{touched_ns} of {faulting}: {folded}");
+    // The reader's other faults, such as those of its code, are not in these functions.
+    let stalls_of = touches.iter().map(|touch| fault_at(&stalls, &touch.address));
+    let faults_ns: u64 = stalls_of.map(|stall| stall.duration_ns - stall.runnable_ns).sum();
+    assert!(touched_ns + CARRIED_NS >= faults_ns, "{touched_ns} of {faults_ns}: {folded}");
 }
 
 #[test]
@@ -188,8 +212,7 @@ fn a_page_of_a_cold_file() {
     assert_eq!(fault.file.as_deref(), Some(cold.file.as_str()));
     assert_eq!(fault.file_offset, Some(cold.offset));
     assert!(stall.user_stack_has("touch_cold"), "{stall:#?}");
-    let apart_ns = apart_ns(stall, &stalls, &truth, cold.start_ns, cold.end_ns);
-    assert!(apart_ns <= EDGE_NS + HYPERVISOR_NS, "{apart_ns} ns from {cold:?}: {stall:#?}");
+    cold.times.assert_bracket(stall, &truth);
 }
 
 /// Handled signals in a loop are counted as failed faults. Neither the handler's time nor later waits become
@@ -213,6 +236,7 @@ fn faults_that_fail() {
 struct Stuck {
     address: String,
     since_ns: u64,
+    by_ns: u64,
 }
 
 /// A page that never comes: an open stall, and an open fault in every view.
@@ -232,8 +256,8 @@ fn a_fault_that_does_not_end() {
     assert!(stall.open && stall.user_stack_has("touch_never"), "{stall:#?}");
     assert_eq!((stall.kind.as_str(), stall.reason.as_str()), ("fault", "minor"));
     assert!(stall.waker.is_none(), "no thread woke {stall:#?}");
-    let since = truth.epoch_from_mono(stuck.since_ns);
-    assert!(stall.start_ns.abs_diff(since) <= EDGE_NS + HYPERVISOR_NS, "{since}: {stall:#?}");
+    let [since, by] = [stuck.since_ns, stuck.by_ns].map(|at| truth.epoch_from_mono(at));
+    assert!((since - CLOCKS_NS..=by + CLOCKS_NS).contains(&stall.start_ns), "{since} to {by}: {stall:#?}");
     let report = recording.report();
     let thread = thread(&report, truth.start.tid("stuck"), "stuck");
     assert_adds_up(thread);
@@ -257,7 +281,8 @@ fn no_fault_is_lost() {
         assert_eq!(recorded, counted, "{}: the kernel counts its faults, too", thread.comm);
         assert_eq!(thread.latency.fault.count, recorded);
     }
-    // Wakeups by a thread that may not be traced are no faults.
-    let mut losses = report.losses.keys().filter(|reason| *reason != "sleeps_without_wakeup");
+    // Wakeups and switches by a thread that may not be traced are no faults.
+    let is_a_supervisors = |reason: &str| matches!(reason, "sleeps_without_wakeup" | "switches_unseen");
+    let mut losses = report.losses.keys().filter(|reason| !is_a_supervisors(reason));
     assert_eq!(losses.next(), None, "{:#?}", report.losses);
 }

@@ -45,6 +45,14 @@ impl Postgres {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
+    /// The path of a file that its clients can read.
+    pub fn script(&self, text: &str) -> String {
+        let path = self.folder.path().join("script.sql");
+        fs::write(&path, text).expect("a file is written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("for all");
+        path.to_str().expect("a UTF-8 path").to_owned()
+    }
+
     /// One value from the server.
     pub fn ask(&self, query: &str) -> String {
         self.run("psql", &["-X", "-A", "-t", "-c", query, "postgres"])

@@ -24,13 +24,14 @@ struct Gap {
     start_ns: u64,
     end_ns: u64,
     cpu_ns: u64,
+    queued_ns: u64,
     switched: bool,
 }
 
 impl Gap {
-    /// In the others an interrupt took most of the time, and a switch hardly any.
+    /// In the others an interrupt or the hypervisor took most of the time, and a switch hardly any.
     fn is_mostly_off_cpu(&self) -> bool {
-        self.cpu_ns * 2 < self.end_ns - self.start_ns
+        self.queued_ns * 2 > self.end_ns - self.start_ns
     }
 }
 
@@ -78,7 +79,10 @@ fn a_neighbour_takes_the_cpu() {
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "--min-stall", "20us"], &[]);
     let truth = scenario.run();
-    let stalls = recorder.stop().stalls(&["--thread", "worker", "--reason", "preempted"]);
+    let recording = recorder.stop();
+    // Whoever the kernel keeps from being traced takes the CPU, too.
+    let untraced = recording.report().losses.get("switches_unseen").map_or(0, |count| *count as usize);
+    let stalls = recording.stalls(&["--thread", "worker", "--reason", "preempted"]);
     let neighbour = truth.start.tid("neighbour");
     let ran: Vec<Interval> = truth.all("ran");
     let (gaps, holes): (Vec<Gap>, Vec<Gap>) =
@@ -107,11 +111,15 @@ fn a_neighbour_takes_the_cpu() {
         let unseen_ns = UNSEEN_NS + pieces * UNSEEN_A_PAUSE_NS;
         blamed += usize::from(recorded_ns.abs_diff(own_clock_ns) <= unseen_ns);
     }
-    assert!(unseen * 100 <= gaps.len(), "{unseen} of {} gaps have no stall: {apart:#?}", gaps.len());
+    assert!(
+        unseen <= gaps.len() / 100 + untraced,
+        "{unseen} of {} gaps have no stall, {untraced} switches were not traced: {apart:#?}",
+        gaps.len()
+    );
     // A hypervisor that holds a CPU back delays the clock reading before or after a switch, while nothing is
     // switched. Gaps without a switch show how often it does so for long. Its short ones mostly happen when a
     // timer is set or a CPU is woken: one gap in 10 is allowed for them.
-    let excused = gaps.len() / 10 + holes.len();
+    let excused = gaps.len() / 10 + holes.len() + untraced;
     assert!(
         matched + excused >= gaps.len(),
         "{matched} of {} gaps have their stall; {excused} excused; the others: {apart:#?}",

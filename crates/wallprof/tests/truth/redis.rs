@@ -7,15 +7,14 @@ use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::redis::Redis;
 
 const VOLUNTARY: [&str; 4] = ["wait", "poll", "sleep", "child"];
-const MS: u64 = 1_000_000;
 /// The recorder's own.
 const MIN_STALL_NS: u64 = 100_000;
 
-/// Woken and then kept waiting for a CPU, or woken late: those are involuntary. Work comes from a task, the
-/// client or the main thread; a timeout from an interrupt, and epoll_wait takes whole milliseconds.
+/// Woken and then kept waiting for a CPU, or woken late: those are involuntary. A timer that is late can be
+/// later than the client, whose request ends the wait then.
 fn overslept(stall: &Stall) -> bool {
-    let by_a_timer = stall.waker.as_ref().is_some_and(|waker| waker.context == "interrupt");
-    stall.runnable_ns >= MIN_STALL_NS || (by_a_timer && stall.duration_ns % MS >= MIN_STALL_NS)
+    let is_late = |asked: u64| stall.duration_ns >= asked + MIN_STALL_NS;
+    stall.runnable_ns >= MIN_STALL_NS || stall.asked_ns.is_some_and(is_late)
 }
 
 #[test]

@@ -25,6 +25,12 @@ const LEAST_PERCENT: u64 = 70;
 /// guards the lock's own state.
 const MOST_PERCENT: u64 = 105;
 
+/// What `record` keeps by itself.
+const MIN_STALL_NS: u64 = 50_000;
+
+/// Signals that wait for less in all are those of a libc that never waits.
+const LEAST_SIGNALLED_NS: u64 = 50_000_000;
+
 /// How long threads waited by their own clock.
 #[derive(Debug, Deserialize)]
 struct Waited {
@@ -114,8 +120,11 @@ impl Run {
     /// than they run, also by leaving one CPU to it and its siblings.
     fn is_the_machines_doing(&self, finding: &Finding) -> bool {
         match finding.rule.as_str() {
-            // A thread that loses its CPU while it has a mutex keeps others waiting for that.
-            "lock-wait" if self.are_for_a_mutex(finding) => finding.total_ns <= self.others_ns,
+            // A thread that loses its CPU while it has a mutex keeps others waiting for that; a waiter that
+            // was woken and has no CPU, those that signal next.
+            "lock-wait" | "wake-chain" | "holder-preempted" if self.are_for_a_mutex(finding) => {
+                finding.total_ns <= self.others_ns
+            }
             "preempted" | "run-queue" | "cpu-saturated" => {
                 finding.total_ns <= (self.others_ns + UNSEEN_NS) * finding.threads.len() as u64
             }
@@ -124,10 +133,11 @@ impl Run {
         }
     }
 
-    /// Whether the kernel's own word for the waits of a finding is a lock.
+    /// Whether the kernel's own word for the waits of a finding is a lock, or they are inside of glibc's
+    /// condition variables.
     fn are_for_a_mutex(&self, finding: &Finding) -> bool {
         let mut stalls = self.stalls.iter().filter(|stall| finding.stalls.contains(&stall.id));
-        stalls.all(|stall| stall.reason == "lock")
+        stalls.all(|stall| stall.reason == "lock" || is_for_woken_waiters(stall))
     }
 
     /// The findings that the machine does not explain, in their order.
@@ -161,6 +171,10 @@ impl Run {
         );
         assert!(!stall.voluntary, "{}: {stall:#?}", self.what);
     }
+}
+
+fn is_for_woken_waiters(stall: &Stall) -> bool {
+    stall.meaning.as_ref().is_some_and(|meaning| meaning.name == "woken waiters")
 }
 
 // --- locks ---
@@ -319,4 +333,35 @@ fn stages_of_a_pipeline_wait_for_no_lock() {
 fn two_threads_that_take_turns_wait_for_no_lock() {
     let Some(_guard) = machine::reserve("two_threads_that_take_turns_wait_for_no_lock") else { return };
     assert_nothing_is_wrong("pingpong");
+}
+
+/// A signal waits for threads that were woken before and have no CPU: neither a lock, nor idle.
+#[test]
+fn signal_that_waits_for_woken_waiters_is_named() {
+    let Some(_guard) = machine::reserve("signal_that_waits_for_woken_waiters_is_named") else { return };
+    each_build("workers", "signals", |run| {
+        let all: Vec<Waited> = run.truth.all("signalled");
+        let Some(signalled) = all.first().filter(|waited| waited.total_ns > LEAST_SIGNALLED_NS) else {
+            return wallprof_testkit::skip(&run.what, "signals do not wait here");
+        };
+        assert_eq!(run.lock_stalls().count(), 0, "{}: {:#?}", run.what, run.lock_stalls().next());
+        let signaller = run.threads[&run.truth.start.tid("signaller")];
+        let in_futex =
+            |stall: &&Stall| stall.thread == signaller && stall.syscall.as_deref() == Some("futex");
+        let waits: Vec<&Stall> = run.stalls.iter().filter(in_futex).collect();
+        // Where the CPU came much later than the wakeup, the wait is one for a CPU.
+        let (late, named): (Vec<&Stall>, Vec<&Stall>) =
+            waits.into_iter().partition(|stall| stall.reason == "runnable");
+        for stall in &named {
+            assert!(is_for_woken_waiters(stall) && !stall.voluntary, "{}: {stall:#?}", run.what);
+        }
+        let [late_ns, named_ns] =
+            [late, named].map(|stalls| stalls.iter().map(|stall| stall.duration_ns).sum::<u64>());
+        let least_ns = signalled.total_ns.saturating_sub(signalled.count * MIN_STALL_NS);
+        assert!(
+            named_ns <= signalled.total_ns * MOST_PERCENT / 100 && named_ns + late_ns >= least_ns,
+            "{}: {named_ns} ns, and {late_ns} ns for a CPU, of {signalled:?}",
+            run.what
+        );
+    });
 }

@@ -48,11 +48,20 @@ fn pages_are_there_for_people() {
     watcher.metrics_until(|text| value(text, "wallprof_oncpu_seconds_total", &[]) > 0.0);
     let page = http::get(watcher.address, "/").body;
     assert!(page.contains("all threads") && page.contains("/flame.svg"), "{page}");
+    let found = page.split("<h2>What the last five minutes show</h2>").nth(1).expect("findings");
+    assert!(found.starts_with("<p>No finding") || found.starts_with("<ol><li>"), "{page}");
     let flame = http::get(watcher.address, "/flame.svg");
     assert!(
         flame.status == 200 && flame.body.contains("<svg"),
         "{}",
         &flame.body[..200.min(flame.body.len())]
+    );
+    let report = http::get(watcher.address, "/report.html");
+    assert!(
+        report.status == 200 && report.body.contains("</html>"),
+        "{}: {} bytes",
+        report.status,
+        report.body.len()
     );
     assert_eq!(http::get(watcher.address, "/nothing").status, 404);
 }

@@ -14,17 +14,24 @@ const PROMISED: u16 = 202;
 /// Limit on an answer, which is a few lines.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Sends `METHOD path` and returns the status and the body of the answer. The answer must start within two
+/// Sends `METHOD path` with a body and returns the status and the body of the answer. The answer must start within two
 /// seconds and be complete within `patience`.
 ///
 /// # Errors
 /// No server listens, it does not speak HTTP, or it takes longer (`TimedOut`).
-pub fn ask(socket: &Path, method: &str, path: &str, patience: Duration) -> io::Result<(u16, String)> {
+pub fn ask(
+    socket: &Path,
+    method: &str,
+    path: &str,
+    body: &str,
+    patience: Duration,
+) -> io::Result<(u16, String)> {
     let started = Instant::now();
     let mut stream = connected(socket)?;
     stream.set_write_timeout(Some(SILENCE))?;
     // HTTP/1.0: the answer ends with the connection, without chunks.
-    write!(stream, "{method} {path} HTTP/1.0\r\nHost: wallprof\r\n\r\n")?;
+    let length = body.len();
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: wallprof\r\nContent-Length: {length}\r\n\r\n{body}")?;
     let answer = read(&mut stream, started + patience.min(SILENCE), started + patience)?;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
@@ -97,7 +104,7 @@ mod tests {
 
     #[test]
     fn missing_server_is_an_error() {
-        assert!(ask("/nonexistent/socket".as_ref(), "GET", "/status", SHORT).is_err());
+        assert!(ask("/nonexistent/socket".as_ref(), "GET", "/status", "", SHORT).is_err());
     }
 
     #[test]
@@ -105,7 +112,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).expect("a socket");
-        let silent = ask(&path, "GET", "/status", SHORT).expect_err("no answer");
+        let silent = ask(&path, "GET", "/status", "", SHORT).expect_err("no answer");
         assert!(matches!(silent.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{silent}");
         let endless = std::thread::spawn(move || {
             // The first client is the one that gave up.
@@ -114,7 +121,7 @@ mod tests {
                 while stream.write_all(&[b'x'; 65_536]).is_ok() {}
             }
         });
-        let error = ask(&path, "GET", "/status", Duration::from_secs(60)).expect_err("no answer");
+        let error = ask(&path, "GET", "/status", "", Duration::from_secs(60)).expect_err("no answer");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         endless.join().expect("both clients are gone");
     }

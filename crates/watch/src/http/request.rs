@@ -7,8 +7,8 @@ use hyper::http::request::Parts;
 
 /// Limit on the head of a request.
 pub const MAX_HEAD_BYTES: usize = 8 * 1024;
-/// Limit on the body of a request, which is ignored.
-const MAX_BODY_BYTES: u64 = 64 * 1024;
+/// Limit on the body of a request.
+pub const MAX_BODY_BYTES: u64 = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
@@ -35,6 +35,8 @@ pub struct Request {
     /// Sent by a page of another site, or to a host name that this server does not have (DNS rebinding). A
     /// browser lets such a page send the request and, with such a name, read the answer.
     pub foreign: bool,
+    /// Of a POST.
+    pub body: String,
 }
 
 /// The names of this server, besides `localhost` and every IP address. A page of another site can make its
@@ -87,7 +89,7 @@ pub(super) fn request_from_parts(parts: &Parts, client: Client, hosts: &HostName
     }
     let named = parts.uri.authority().map(|authority| authority.as_str());
     let foreign = client == Client::Network && is_foreign(headers, named, hosts)?;
-    Ok(Request { client, method, path: parts.uri.path().to_owned(), foreign })
+    Ok(Request { client, method, path: parts.uri.path().to_owned(), foreign, body: String::new() })
 }
 
 fn is_foreign(headers: &HeaderMap, named: Option<&str>, hosts: &HostNames) -> Result<bool, u16> {

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Collected, Limited};
+use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -20,7 +21,9 @@ use tokio::task::AbortHandle;
 
 use super::activity::{Activity, Stream};
 use super::listener::{Acceptor, Listener};
-use super::request::{Client, HostNames, MAX_HEAD_BYTES, Request, request_from_parts};
+use super::request::{
+    Client, HostNames, MAX_BODY_BYTES, MAX_HEAD_BYTES, Method, Request, request_from_parts,
+};
 use super::response::{Body, Response, promised};
 use super::slots::{Class, Slots};
 
@@ -215,12 +218,21 @@ impl Shared {
         client: Client,
         request: hyper::Request<Incoming>,
     ) -> Result<hyper::Response<Body>, Infallible> {
+        let (parts, body) = request.into_parts();
+        let request = match request_from_parts(&parts, client, &self.hosts) {
+            // Others have none, or it is ignored.
+            Ok(request) if request.method == Method::Post => {
+                let body = Limited::new(body, MAX_BODY_BYTES as usize).collect().await;
+                let text = |body: Collected<Bytes>| String::from_utf8_lossy(&body.to_bytes()).into_owned();
+                body.map(|body| Request { body: text(body), ..request }).map_err(|_| 400)
+            }
+            request => request,
+        };
         self.change(|slots| {
             slots.answering(id, Instant::now());
             None
         });
-        let (parts, _) = request.into_parts();
-        let response = match request_from_parts(&parts, client, &self.hosts) {
+        let response = match request {
             Err(status) => Response::line(status, "this request cannot be answered").into_http(),
             Ok(request) => self.make(self.site.answer(&request)).await,
         };
@@ -431,7 +443,7 @@ mod tests {
         let mut body = String::new();
         acknowledged.read_to_string(&mut body).expect("a body");
         assert!(body.ends_with("429 not now\n"), "{body}");
-        let asked = crate::ask(&socket, "POST", "/order", Duration::from_secs(60)).expect("an answer");
+        let asked = crate::ask(&socket, "POST", "/order", "", Duration::from_secs(60)).expect("an answer");
         assert_eq!(asked, (429, "not now\n".to_string()));
     }
 

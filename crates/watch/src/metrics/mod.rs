@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use wallprof_model::event::{LatencyDelta, LedgerDelta, OffCpuDelta, Stall};
+use wallprof_model::histogram::Cell;
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{
-    ClockAnchor, EpochNs, EpochSecond, Event, IntrusionDelta, Loss, Metric, MonoNs, StallKind, ThreadInfo,
-    ThreadKey,
+    ClockAnchor, EpochNs, EpochSecond, Event, IntrusionDelta, Loss, Metric, MonoNs, Span, SpanBudgets,
+    SpanDelta, StallKind, ThreadInfo, ThreadKey,
 };
 
-use crate::durations::{Durations, Exemplar};
+use crate::durations::{Durations, Exemplar, Shown};
 use crate::idleness::{Relevance, is_lateness};
 use crate::open::OpenStalls;
 use crate::series::{Family, Labels, OTHERS, Owner, SeriesPool};
@@ -49,6 +50,7 @@ pub struct StallSum {
 /// The names of a thread; kept a little longer than the thread lives.
 struct NamedThread {
     owner: Arc<Owner>,
+    tid: u32,
     relevance: Relevance,
     /// The flush after which it ended.
     ended: Option<u64>,
@@ -75,6 +77,9 @@ pub struct Metrics {
     pub(crate) off_cpu: Family<Durations>,
     pub(crate) run_queue: Family<Durations>,
     pub(crate) fault: Family<Durations>,
+    pub(crate) spans: Family<Durations>,
+    pub(crate) over_budget: Family<u64>,
+    budgets: SpanBudgets,
     pub(crate) on_cpu: Family<u64>,
     pub(crate) longest: Family<u64>,
     pub(crate) intrusions: BTreeMap<(u32, &'static str, String), u64>,
@@ -108,6 +113,9 @@ impl Metrics {
             off_cpu: Family::default(),
             run_queue: Family::default(),
             fault: Family::default(),
+            spans: Family::default(),
+            over_budget: Family::default(),
+            budgets: SpanBudgets::new(),
             on_cpu: Family::default(),
             longest: Family::default(),
             intrusions: BTreeMap::new(),
@@ -128,6 +136,11 @@ impl Metrics {
     /// wallprof itself, of processes in their first second and of idle threads raise no severity then.
     pub fn of_all_threads(self, all: bool) -> Self {
         Metrics { watches_all: all, ..self }
+    }
+
+    /// Spans are counted that last longer than the budget of their kind.
+    pub fn with_budgets(self, budgets: SpanBudgets) -> Self {
+        Metrics { budgets, ..self }
     }
 
     /// Whether a stall may raise a severity above `info`.
@@ -155,6 +168,8 @@ impl Metrics {
             Event::Latency(delta) => self.latency(delta),
             Event::OffCpu(delta) => self.off_cpu(delta),
             Event::Stall(stall) => self.stall(stall),
+            Event::Spans(delta) => self.spans(delta),
+            Event::Span(span) => self.span(span),
             Event::Intrusion(delta) if !delta.allowed => self.intrusion(delta),
             Event::Loss { reason, count } => self.count_loss(reason, *count),
             Event::Overhead { process_cpu_ns, probe_ns, behind_ns, .. } => {
@@ -178,6 +193,8 @@ impl Metrics {
             self.off_cpu.evict_stale(pool);
             self.run_queue.evict_stale(pool);
             self.fault.evict_stale(pool);
+            self.spans.evict_stale(pool);
+            self.over_budget.evict_stale(pool);
             self.on_cpu.evict_stale(pool);
         }
     }
@@ -198,9 +215,14 @@ impl Metrics {
                 continue;
             };
             let ns = kept.end.0.saturating_sub(kept.start.0);
-            let exemplar = Exemplar { stall_id: kept.id, ns, at: epoch(kept.end) };
+            let exemplar = Exemplar { of: Shown::Stall(kept.id), ns, at: epoch(kept.end) };
             self.add_exemplar(&stall, exemplar);
         }
+    }
+
+    /// CPU time of a process that worked for the watcher.
+    pub fn add_cpu_time(&mut self, ns: u64) {
+        self.cost.process_cpu_ns += ns;
     }
 
     pub fn count_loss(&mut self, reason: &str, count: u64) {
@@ -269,7 +291,10 @@ impl Metrics {
             Some(named) => named.owner = Arc::new(owner),
             None => {
                 let relevance = Relevance::of(info);
-                self.threads.insert(info.key, NamedThread { owner: Arc::new(owner), relevance, ended: None });
+                self.threads.insert(
+                    info.key,
+                    NamedThread { owner: Arc::new(owner), tid: info.tid, relevance, ended: None },
+                );
             }
         }
     }
@@ -310,6 +335,31 @@ impl Metrics {
     fn off_cpu(&mut self, delta: &OffCpuDelta) {
         let labels = self.labels(delta.thread).reason(delta.reason.name());
         self.off_cpu.at(labels, &mut self.pool).add(delta.bucket, delta.cell);
+    }
+
+    /// Spans are counted by process and kind: threads of a pool share the work.
+    fn span_labels(&self, thread: ThreadKey, kind: &Arc<str>) -> Labels {
+        let process = self.threads.get(&thread).map_or(OTHERS, |named| named.owner.process.as_str());
+        let owner = Owner { process: process.into(), thread: String::new() };
+        Labels::of(&Arc::new(owner)).kind(Arc::clone(kind))
+    }
+
+    fn spans(&mut self, delta: &SpanDelta) {
+        let labels = self.span_labels(delta.thread, &delta.kind);
+        let cell = Cell { count: delta.count, total_ns: delta.states.total_ns(), max_ns: delta.max_ns };
+        self.spans.at(labels, &mut self.pool).add(delta.bucket, cell);
+    }
+
+    fn span(&mut self, span: &Span) {
+        let labels = self.span_labels(span.thread, &span.kind);
+        let tid = self.threads.get(&span.thread).map(|named| named.tid);
+        let at = self.epoch_at(span.end);
+        if span.is_over(&self.budgets) {
+            *self.over_budget.at(labels.clone(), &mut self.pool) += 1;
+        }
+        if let (Some(durations), Some(tid)) = (self.spans.get_mut(&labels), tid) {
+            durations.set_exemplar(Exemplar { of: Shown::Thread(tid), ns: span.duration_ns(), at });
+        }
     }
 
     /// Counted under the thread that ran there or sent the interrupt, else under the interrupt.
@@ -361,11 +411,15 @@ impl Metrics {
         self.without_id.push_back(StallWithoutId { thread, kind, start, labels });
     }
 
-    /// The second of the wall clock at `at`, by the last reading of both clocks.
-    fn second_at(&self, at: MonoNs) -> EpochSecond {
+    /// The wall clock at `at`, by the last reading of both clocks.
+    fn epoch_at(&self, at: MonoNs) -> EpochNs {
         let epoch_ns =
             self.clock.map_or(at.0, |clock| at.0.wrapping_add(clock.epoch.0.wrapping_sub(clock.mono.0)));
-        EpochSecond(u32::try_from(epoch_ns / 1_000_000_000).unwrap_or(u32::MAX))
+        EpochNs(epoch_ns)
+    }
+
+    fn second_at(&self, at: MonoNs) -> EpochSecond {
+        EpochSecond(u32::try_from(self.epoch_at(at).0 / 1_000_000_000).unwrap_or(u32::MAX))
     }
 
     fn severity(&self, ns: u64) -> Arc<str> {

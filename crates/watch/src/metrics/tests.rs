@@ -1,6 +1,8 @@
 //! What each event changes.
 
-use wallprof_model::{IntrusionKind, Meaning, MeaningSource, Reason, StallReason, ThreadRef};
+use wallprof_model::{
+    IntrusionKind, Meaning, MeaningSource, Reason, SpanSource, SpanState, SpanStates, StallReason, ThreadRef,
+};
 
 use wallprof_model::histogram::{Cell, bucket_from_ns};
 
@@ -167,7 +169,7 @@ fn exemplars_point_to_recorded_stalls() {
     assert_eq!(metrics.lost[FOLDED], 1, "the other one");
     let (_, durations) = metrics.off_cpu.iter().next().expect("a series");
     let (bucket, exemplar) = durations.exemplars.first_key_value().expect("an exemplar");
-    assert_eq!((durations.counts[*bucket], exemplar.stall_id, exemplar.ns), (1, 42, 2_000_000));
+    assert_eq!((durations.counts[*bucket], exemplar.of, exemplar.ns), (1, Shown::Stall(42), 2_000_000));
     assert!(metrics.without_id.is_empty(), "a stall that was not kept gets no id later");
 }
 
@@ -277,4 +279,62 @@ fn waits_for_data_raise_no_severity() {
     metrics.note_open(MonoNs(60_000_000_000));
     assert_eq!(counted(&metrics), [("engine/pipe/info".to_string(), 1, 9_000_000_000)]);
     assert_eq!(metrics.longest.iter().count(), 0);
+}
+
+fn periods(kind: &str, ns: u64, count: u64) -> Event {
+    let mut states = SpanStates::default();
+    states.0[SpanState::Cpu.index()] = ns * count;
+    Event::Spans(Box::new(SpanDelta {
+        thread: ThreadKey(1),
+        source: SpanSource::Code,
+        kind: kind.into(),
+        bucket: bucket_from_ns(ns),
+        count,
+        max_ns: ns,
+        states,
+    }))
+}
+
+fn period(kind: &str, end: u64, ns: u64) -> Event {
+    Event::Span(Box::new(Span {
+        thread: ThreadKey(1),
+        source: SpanSource::Code,
+        kind: kind.into(),
+        start: MonoNs(end - ns),
+        end: MonoNs(end),
+        states: SpanStates::default(),
+    }))
+}
+
+#[test]
+fn spans_are_counted_by_process_and_kind_and_over_their_budget() {
+    let mut metrics = metrics().with_budgets([("order".to_owned(), 500_000)].into());
+    metrics.take(&periods("order", 20_000, 99));
+    metrics.take(&periods("order", 900_000, 1));
+    metrics.take(&periods("quote", 900_000, 1));
+    for event in [period("order", 2_000_000, 900_000), period("order", 9_000_000, 20_000)] {
+        metrics.take(&event);
+    }
+    metrics.take(&period("quote", 2_000_000, 900_000));
+    let counts = |durations: &Durations| (durations.counts.iter().sum::<u64>(), durations.total_ns);
+    let found: Vec<_> = metrics.spans.iter().map(|(labels, all)| (labels.clone(), counts(all))).collect();
+    let kinds: Vec<_> = found.iter().map(|(labels, all)| (labels.kind.as_deref().unwrap(), *all)).collect();
+    assert_eq!(kinds, [("order", (100, 2_880_000)), ("quote", (1, 900_000))]);
+    let over: Vec<_> =
+        metrics.over_budget.iter().map(|(labels, count)| (labels.kind.as_deref(), *count)).collect();
+    assert_eq!(over, [(Some("order"), 1)]);
+    let exemplars: Vec<_> = metrics.spans.iter().flat_map(|(_, all)| all.exemplars.values()).collect();
+    assert_eq!(exemplars.len(), 3);
+    assert!(exemplars.iter().all(|exemplar| matches!(exemplar.of, Shown::Thread(_))), "{exemplars:?}");
+}
+
+#[test]
+fn kinds_without_end_are_counted_together() {
+    let mut metrics = Metrics::new(Severities::default(), 10);
+    metrics.take(&thread(1, "server", "engine"));
+    for number in 0..1_000 {
+        metrics.take(&periods(&format!("kind-{number}"), 20_000, 1));
+    }
+    let total: u64 = metrics.spans.iter().flat_map(|(_, all)| all.counts).sum();
+    assert!(metrics.spans.iter().count() <= 11 && total == 1_000, "{}", metrics.spans.iter().count());
 }

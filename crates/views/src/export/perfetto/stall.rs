@@ -11,6 +11,7 @@ use super::messages::{DebugAnnotation, EventType, TrackEvent};
 use super::sequence::Sequence;
 use super::tracks::{Owner, Tracks};
 use crate::escape::escape;
+use crate::export::stall_names::{stall_name, thread_name, waker_name};
 use crate::frame_name::{marked_name, shown_comm};
 
 pub(super) fn write(out: &mut Sequence<'_>, tracks: &mut Tracks, stall: &StallRecord) -> io::Result<()> {
@@ -64,7 +65,7 @@ fn described(out: &mut Sequence<'_>, mut event: TrackEvent, stall: &StallRecord)
         (false, StallKind::Fault) => "fault",
     };
     event.category_iids.push(out.category(category));
-    event.name_iid = Some(out.name(&name(stall)));
+    event.name_iid = Some(out.name(&stall_name(stall)));
     let mut annotations = Annotations { out, list: Vec::new() };
     annotations.number("stall", Some(stall.id));
     annotations.text("reason", Some(stall.reason.name()));
@@ -92,23 +93,6 @@ fn described(out: &mut Sequence<'_>, mut event: TrackEvent, stall: &StallRecord)
     event.debug_annotations = annotations.list;
     add_stacks(out, &mut event, stall.user.as_ref(), stall.kernel.as_ref());
     event
-}
-
-fn name(stall: &StallRecord) -> String {
-    match (&stall.meaning, stall.kind) {
-        (Some(meaning), _) => escape(&meaning.to_string()).into_owned(),
-        (None, StallKind::Fault) => format!("fault:{}", stall.reason.name()),
-        (None, StallKind::OffCpu) => stall.reason.name().into(),
-    }
-}
-
-fn waker_name(waker: &WakerRecord) -> String {
-    waker.thread.as_ref().map_or_else(|| "interrupt".into(), thread_name)
-}
-
-/// `keeper 4244`.
-fn thread_name(thread: &ThreadRef) -> String {
-    format!("{} {}", thread.comm, thread.tid)
 }
 
 /// Both stacks, leaf first, and how each ended where it is not whole.

@@ -53,6 +53,11 @@ pub fn check_options(options: &RecordOptions) -> Result<(), Failure> {
             "--label does not go with --intel-pt: `runs` compares sampled recordings, name the file instead",
         ));
     }
+    if !options.budgets.is_empty() {
+        return Err(Failure::usage(
+            "--budget does not go with --intel-pt: a trace has no spans, record it without --intel-pt",
+        ));
+    }
     let Target::Given(given) = &options.target else { return Ok(()) };
     let refused = [
         (

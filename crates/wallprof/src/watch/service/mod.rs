@@ -28,10 +28,12 @@ use super::freshness::Freshness;
 use super::settings::Settings;
 use super::signals::Signals;
 use super::snapshots::Snapshots;
+use super::tables::Tables;
 use crate::args::WatchArgs;
 use crate::failure::{Failure, say};
 use crate::record::{Engine, Setup, ready};
 use observer::{Totals, observer, snapshot_lateness_ns};
+use orders::MarkTimes;
 
 /// Above this many stalls a second, the rings are drained more often. Their capacity is larger.
 const BUSY_STALLS: u64 = 2_000;
@@ -58,7 +60,9 @@ pub struct Service {
     schedule: Schedule,
     budget: Budget,
     snapshots: Snapshots,
+    tables: Option<Tables>,
     flush_interval: FlushInterval,
+    mark_times: MarkTimes,
     freshness: Arc<Freshness>,
     started: bool,
     failures: u32,
@@ -87,6 +91,9 @@ impl Service {
         let totals = Rc::new(RefCell::new(Totals::default()));
         let snapshot_ns = Rc::new(Cell::new(snapshot_lateness_ns(&settings)));
         engine.observe(observer(Arc::clone(&metrics), Rc::clone(&totals), Rc::clone(&snapshot_ns)));
+        let keep_ns = settings.record.retention.map_or(0, |kept| kept.keep_ns);
+        let tables = settings.tables.clone();
+        let tables = tables.map(|kept| Tables::new(kept, engine.path(), keep_ns, &args.meaning));
         let budget = Budget::new(settings.max_cpu, settings.record.min_stall_ns);
         let service = Service {
             args: args.clone(),
@@ -96,6 +103,7 @@ impl Service {
                 settings.snapshots.clone(),
                 settings.record.rules.clone(),
             ),
+            tables,
             budget,
             settings,
             engine,
@@ -104,6 +112,7 @@ impl Service {
             snapshot_ns,
             notifier,
             flush_interval: FlushInterval::default(),
+            mark_times: MarkTimes::default(),
             freshness: Arc::default(),
             started: false,
             failures: 0,
@@ -176,6 +185,9 @@ impl Service {
         let recording = self.recording();
         self.engine.finish()?;
         crate::findings::store(&recording, &self.settings.record.rules);
+        if let Some(tables) = &mut self.tables {
+            tables.finish();
+        }
         Ok(())
     }
 
@@ -235,6 +247,7 @@ impl Service {
             lock(&self.metrics).count_loss(Loss::SnapshotsOfASwarm.name(), 1);
         }
         self.proceed_with_snapshots(flushed);
+        self.proceed_with_tables(flushed);
         self.flush_interval.flushed(Activity {
             seconds,
             stalls: totals.stalls,
@@ -249,6 +262,19 @@ impl Service {
         (0..outcome.written).for_each(|_| metrics.count_snapshot());
         if outcome.failed > 0 {
             metrics.count_loss(Loss::SnapshotsFailed.name(), outcome.failed);
+        }
+    }
+
+    /// The cost of a part is in the metrics, but not in the budget, which is a mean over ten seconds.
+    fn proceed_with_tables(&mut self, flushed: MonoNs) {
+        let clock = self.engine.clock();
+        let Some(written) = self.tables.as_mut().and_then(|tables| tables.proceed(flushed, clock)) else {
+            return;
+        };
+        let mut metrics = lock(&self.metrics);
+        metrics.add_cpu_time(written.cpu_ns);
+        if written.lost_seconds > 0 {
+            metrics.count_loss(Loss::SecondsNotInTables.name(), written.lost_seconds);
         }
     }
 
@@ -307,7 +333,7 @@ fn whole_seconds(since: Instant) -> u64 {
 }
 
 /// The time until the current second is complete.
-fn until_next_second(epoch_ns: u64) -> Duration {
+pub fn until_next_second(epoch_ns: u64) -> Duration {
     let into = epoch_ns.wrapping_sub(SETTLE_NS) % SECOND_NS;
     Duration::from_nanos(SECOND_NS - into)
 }

@@ -1,11 +1,35 @@
 //! Orders to the service, and the hours of measuring.
 
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use wallprof_model::Mark;
 use wallprof_probe::clock;
 use wallprof_watch::Notice;
 
 use super::{Service, lock};
 use crate::failure::{Failure, say};
 use crate::watch::commands::{Command, Order, Reply};
+
+/// Marks of a minute: any client of the port may send them.
+const MOST_MARKS: usize = 100;
+
+/// When the last marks came.
+#[derive(Default)]
+pub(super) struct MarkTimes(VecDeque<Instant>);
+
+impl MarkTimes {
+    fn may_mark(&mut self, now: Instant) -> bool {
+        while self.0.front().is_some_and(|at| now.duration_since(*at) >= Duration::from_secs(60)) {
+            self.0.pop_front();
+        }
+        let may = self.0.len() < MOST_MARKS;
+        if may {
+            self.0.push_back(now);
+        }
+        may
+    }
+}
 
 impl Service {
     /// Arms or disarms, as the hours and orders say.
@@ -63,6 +87,10 @@ impl Service {
             Order::Arm => true,
             Order::Disarm => false,
             Order::Status => return drop(command.reply.send(Reply::Done(self.status()))),
+            Order::Mark(mark) => {
+                let reply = self.mark(mark);
+                return drop(command.reply.send(reply));
+            }
             Order::Snapshot => return self.snapshots.start_by_hand(clock::mono_now(), Some(command.reply)),
         };
         self.schedule.override_until_change(wanted, jiff::Zoned::now().time());
@@ -72,6 +100,19 @@ impl Service {
         };
         // An error means that the client has closed the connection.
         let _ = command.reply.send(reply);
+    }
+
+    fn mark(&mut self, mark: Mark) -> Reply {
+        if !self.is_armed() {
+            return Reply::Refused("disarmed: there is nothing to mark".into());
+        }
+        if !self.mark_times.may_mark(Instant::now()) {
+            return Reply::Refused("more than 100 marks in a minute: this one was left out".into());
+        }
+        match self.engine.mark(mark) {
+            Ok(()) => Reply::Done("marked".into()),
+            Err(failure) => Reply::Failed(failure.message),
+        }
     }
 
     pub(super) fn status_line(&self) -> String {
@@ -91,5 +132,18 @@ impl Service {
             self.budget.pace(),
             self.recording().display(),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_of_a_minute_are_limited() {
+        let (mut times, start) = (MarkTimes::default(), Instant::now());
+        assert!((0..MOST_MARKS).all(|_| times.may_mark(start)));
+        assert!(!times.may_mark(start + Duration::from_secs(59)));
+        assert!(times.may_mark(start + Duration::from_secs(60)));
     }
 }

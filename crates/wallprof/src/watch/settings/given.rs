@@ -4,19 +4,22 @@ use std::fmt::Display;
 use std::path::Path;
 
 use wallprof_analysis::{Glob, bytes_from_size, ns_from_duration};
-use wallprof_model::Labels;
+use wallprof_model::{Labels, SpanBudgets};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_recording::Retention;
 use wallprof_watch::{Entry, HostNames, Hours, Severities};
 
+use crate::budgets::budgets_from_texts;
 use crate::cpu_list::cpus_from_option;
 use crate::failure::Failure;
 use crate::guarded::Guarded;
 use crate::labels::labels_from_texts;
+use crate::watch::tables::TableSettings;
 
 /// The shortest flight recording that holds the snapshot of a spike.
 const MIN_KEEP_NS: u64 = 30_000_000_000;
 const MIN_KEEP_BYTES: u64 = 16 << 20;
+const MIN_TABLES_BYTES: u64 = 64 << 20;
 /// Labels and buckets of this many series take 5 MiB.
 const SERIES_LIMIT: usize = 100_000;
 
@@ -57,13 +60,32 @@ pub(super) fn host_names(given: Option<Given>) -> HostNames {
 
 /// The labels of the command line if it has any, else those of the file: a table, or a text with commas.
 pub(super) fn labels(options: &[String], entry: Option<&Entry>, file: &Path) -> Result<Labels, Failure> {
+    several("--label", options, entry, file, |texts| labels_from_texts(texts.iter().copied()))
+}
+
+/// The same for budgets.
+pub(super) fn budgets(
+    options: &[String],
+    entry: Option<&Entry>,
+    file: &Path,
+) -> Result<SpanBudgets, Failure> {
+    several("--budget", options, entry, file, |texts| budgets_from_texts(texts.iter().copied()))
+}
+
+fn several<V>(
+    name: &str,
+    options: &[String],
+    entry: Option<&Entry>,
+    file: &Path,
+    read: impl FnOnce(&[&str]) -> Result<V, String>,
+) -> Result<V, Failure> {
     if let (true, Some(entry)) = (options.is_empty(), entry) {
-        let given = Given::of_entry(file, "--label", entry);
-        let texts = entry.text.split(',').map(str::trim);
-        return labels_from_texts(texts).map_err(|error| given.wrong(error));
+        let given = Given::of_entry(file, name, entry);
+        let texts: Vec<&str> = entry.text.split(',').map(str::trim).collect();
+        return read(&texts).map_err(|error| given.wrong(error));
     }
-    let texts = options.iter().map(String::as_str);
-    labels_from_texts(texts).map_err(|error| Failure::usage(format!("--label: {error}")))
+    let texts: Vec<&str> = options.iter().map(String::as_str).collect();
+    read(&texts).map_err(|error| Failure::usage(format!("{name}: {error}")))
 }
 
 /// A number without a unit could mean seconds or microseconds: it is refused.
@@ -89,6 +111,14 @@ pub(super) fn retention(keep: &Given, size: &Given) -> Result<Retention, Failure
         true => Err(size.wrong("keep at least 16MiB: names and stacks alone take several")),
         false => Ok(Retention { keep_ns, keep_bytes }),
     }
+}
+
+pub(super) fn tables(folder: Option<Given>, size: &Given) -> Result<Option<TableSettings>, Failure> {
+    let keep_bytes = bytes_from_size(&size.text).map_err(|error| size.wrong(error))?;
+    if keep_bytes < MIN_TABLES_BYTES {
+        return Err(size.wrong("keep at least 64MiB: five busy minutes take several"));
+    }
+    Ok(folder.map(|folder| TableSettings { folder: folder.text.into(), keep_bytes }))
 }
 
 pub(super) fn cpus(given: Option<Given>) -> Result<Option<Vec<u32>>, Failure> {

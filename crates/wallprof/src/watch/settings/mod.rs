@@ -18,6 +18,7 @@ use wallprof_watch::{Config, Entry, HostNames, Hours, Severities};
 use crate::args::{RecordArgs, WatchArgs};
 use crate::failure::Failure;
 use crate::record::RecordOptions;
+use crate::watch::tables::TableSettings;
 use folders::{default_recording, default_socket, folder_of};
 use given::Given;
 
@@ -36,6 +37,7 @@ pub struct Settings {
     pub on: Option<String>,
     /// The folder for snapshots.
     pub snapshots: PathBuf,
+    pub tables: Option<TableSettings>,
     pub hours: Option<Hours>,
     /// Share of one CPU.
     pub max_cpu: Option<f64>,
@@ -78,10 +80,11 @@ impl Settings {
             given::cpus(optional("--recorder-cpus", &args.recorder_cpus, &config.recorder_cpus))?;
         let target = targets::read(args, config, file)?;
         let labels = given::labels(&args.labels, config.label.as_ref(), file)?;
+        let budgets = given::budgets(&args.budgets, config.budget.as_ref(), file)?;
         let record = RecordArgs { output: output.clone(), meaning: args.meaning.clone(), ..target };
         let record = record_options(record, &threshold, &sample_hz, retention)?;
         Ok(Settings {
-            record: RecordOptions { guarded, recorder_cpus, labels, ..record },
+            record: RecordOptions { guarded, recorder_cpus, labels, budgets, ..record },
             on: given::severity_of_snapshots(optional("--on", &args.on, &config.on), &severities)?,
             severities,
             listen: listen.text.parse().map_err(|_| {
@@ -90,6 +93,10 @@ impl Settings {
             socket: given("--socket", &args.socket, &config.socket, &default_socket()).text.into(),
             hosts: given::host_names(optional("--host-names", &args.host_names, &config.host_names)),
             snapshots: snapshots.map_or_else(|| folder_of(&output), |given| PathBuf::from(given.text)),
+            tables: given::tables(
+                optional("--parquet", &args.parquet, &config.parquet),
+                &given("--parquet-size", &args.parquet_size, &config.parquet_size, "1GiB"),
+            )?,
             hours: given::hours(
                 optional("--arm-at", &args.arm_at, &config.arm_at),
                 optional("--disarm-at", &args.disarm_at, &config.disarm_at),
@@ -115,8 +122,10 @@ impl Settings {
             (self.hosts != new.hosts, "host-names"),
             (self.record.output != new.record.output, "output"),
             (self.record.retention != new.record.retention, "keep"),
+            (self.tables != new.tables, "parquet"),
             (self.record.sample_hz != new.record.sample_hz, "freq"),
             (self.record.labels != new.record.labels, "label"),
+            (self.record.budgets != new.record.budgets, "budget"),
             (self.record.guarded != new.record.guarded, "guard-cpus"),
             (self.record.recorder_cpus != new.record.recorder_cpus, "recorder-cpus"),
             (self.max_series != new.max_series, "max-series"),
@@ -213,6 +222,7 @@ mod tests {
             (WatchArgs { listen: text("9101"), ..args() }, "--listen"),
             (WatchArgs { keep: text("5s"), ..args() }, "--keep"),
             (WatchArgs { keep_size: text("1MiB"), ..args() }, "--keep-size"),
+            (WatchArgs { parquet_size: text("1MiB"), ..args() }, "--parquet-size"),
             (WatchArgs { on: text("fatal"), ..args() }, "--on"),
             (WatchArgs { arm_at: text("08:00"), ..args() }, "--arm-at"),
             (WatchArgs { disarm_at: text("08:00"), ..args() }, "--disarm-at"),

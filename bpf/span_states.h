@@ -1,0 +1,37 @@
+/* The states of a span: the ledger's growth from its start to its end. */
+#pragma once
+
+#include "bpf_api.h"
+#include "include/records.h"
+
+/* What the ledger has by now and had not at the start. */
+ALWAYS_INLINE void take_states(struct span_states *states, struct ledger *now, struct span_states *base) {
+    u64 borrowed = 0;
+    u32 i;
+
+    for (i = 0; i < SLEEPS; i++) {
+        s64 ns = now->blocked[i] - base->blocked[i];
+
+        /* Running time that was found to lie before the switch-in was taken from the wait before. */
+        if (ns < 0) {
+            borrowed += -ns;
+            ns = 0;
+        }
+        states->blocked[i] = ns;
+    }
+    states->on_cpu = now->on_cpu - base->on_cpu;
+    states->on_cpu -= borrowed < states->on_cpu ? borrowed : states->on_cpu;
+    states->irq = now->irq - base->irq;
+    states->runnable = now->runnable - base->runnable;
+    states->preempted = now->preempted - base->preempted;
+    states->fault_on_cpu = now->fault_on_cpu - base->fault_on_cpu;
+}
+
+ALWAYS_INLINE void keep_states(struct span_states *base, struct ledger *ledger) {
+    base->on_cpu = ledger->on_cpu;
+    base->irq = ledger->irq;
+    base->runnable = ledger->runnable;
+    base->preempted = ledger->preempted;
+    base->fault_on_cpu = ledger->fault_on_cpu;
+    __builtin_memcpy(base->blocked, ledger->blocked, sizeof(base->blocked));
+}

@@ -1,0 +1,491 @@
+//! What the waiting would be if a part of the work took less time: the recorded waits, played again.
+//!
+//! Each thread runs as it did, with the part shortened, and each of its waits ends when the thread that ended it
+//! gets that far. All events are played in the order in which they were recorded, since nothing waits for what
+//! comes later. Timers and devices take as long as they did.
+//!
+//! What the recording does not say makes the interval of an estimate: when a critical section began before
+//! another thread waited for it, and whether a wakeup that was not seen would have come earlier, too.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use wallprof_model::{Reason, StallReason, ThreadKey};
+
+use super::Group;
+use super::waits::{Cause, Wait, Waits};
+use crate::glob::{Glob, GlobError};
+
+/// Waits of a holder that are searched backwards for the start of its critical section.
+const LONGEST_SECTION: usize = 1_000;
+/// Spans are kept one by one down to this rank: beyond it, a percentile is not known.
+const SLOWEST_SPANS: u64 = 2_000;
+
+/// A part of the work that becomes shorter.
+#[derive(Clone, Debug)]
+pub struct Change {
+    text: String,
+    target: Target,
+    /// What is left of it: 0.5 of `-50%`.
+    left: f64,
+}
+
+#[derive(Clone, Debug)]
+enum Target {
+    /// Critical sections that end in a function of this name.
+    Lock(Glob),
+    Disk,
+    /// The running time of threads of this name.
+    Threads(Glob),
+    /// The waiting for a CPU.
+    Cpu,
+}
+
+/// Why a text is no change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeError {
+    NoPart,
+    NoPercentage,
+    Glob(String),
+}
+
+impl std::fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ChangeError::NoPart => f.write_str(
+                "it begins with lock:FUNCTION, disk, thread:GLOB or cpu, as in 'lock:sweep_registry=-50%'",
+            ),
+            ChangeError::NoPercentage => {
+                f.write_str("it ends in a percentage from -1% to -100%, as in 'lock:sweep_registry=-50%'")
+            }
+            ChangeError::Glob(error) => f.write_str(error),
+        }
+    }
+}
+
+impl std::str::FromStr for Change {
+    type Err = ChangeError;
+
+    fn from_str(text: &str) -> Result<Self, ChangeError> {
+        let (part, percent) = text.rsplit_once('=').ok_or(ChangeError::NoPercentage)?;
+        let percent = percent.strip_prefix('-').and_then(|percent| percent.strip_suffix('%'));
+        let percent: f64 =
+            percent.and_then(|percent| percent.parse().ok()).ok_or(ChangeError::NoPercentage)?;
+        if !(percent > 0.0 && percent <= 100.0) {
+            return Err(ChangeError::NoPercentage);
+        }
+        let glob =
+            |name: &str| Glob::new(name).map_err(|error: GlobError| ChangeError::Glob(error.to_string()));
+        let target = match part.split_once(':') {
+            None if part == "disk" => Target::Disk,
+            None if part == "cpu" => Target::Cpu,
+            Some(("lock", function)) if !function.is_empty() => Target::Lock(glob(function)?),
+            Some(("thread", name)) if !name.is_empty() => Target::Threads(glob(name)?),
+            _ => return Err(ChangeError::NoPart),
+        };
+        Ok(Change { text: text.to_owned(), target, left: 1.0 - percent / 100.0 })
+    }
+}
+
+impl Change {
+    /// The functions whose stacks a reader of waits has to find.
+    pub(super) fn functions(&self) -> Option<&Glob> {
+        match &self.target {
+            Target::Lock(functions) => Some(functions),
+            _ => None,
+        }
+    }
+
+    fn is_about_threads(&self, group: &Group) -> bool {
+        match (&self.target, group) {
+            (Target::Threads(names), Group::Threads { thread, .. }) => names.matches(thread),
+            _ => false,
+        }
+    }
+}
+
+/// A number before and after the change, ns, and the bounds of the latter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Estimate {
+    pub before: u64,
+    pub after: u64,
+    pub low: u64,
+    pub high: u64,
+}
+
+/// An operation of the application, to be played again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    pub thread: ThreadKey,
+    pub start: u64,
+    pub end: u64,
+}
+
+/// The operations of one kind that were kept one by one, and how many there were in all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operations {
+    pub kind: Arc<str>,
+    pub kept: Vec<Operation>,
+    pub count: u64,
+}
+
+/// Percentiles of the operations of one kind. `None`: too few are kept to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KindEstimate {
+    pub kind: Arc<str>,
+    pub p99: Option<Estimate>,
+    pub p999: Option<Estimate>,
+}
+
+/// The effect of a change.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WhatIf {
+    pub change: String,
+    /// Of all selected threads.
+    pub waiting: Estimate,
+    /// Of each group that waited, most time first.
+    pub groups: Vec<(Group, Estimate)>,
+    pub kinds: Vec<KindEstimate>,
+    /// The part of the waiting that was ended by what was not seen.
+    pub unknown_share: f64,
+    /// Whether the recording has such a part of the work.
+    pub is_found: bool,
+}
+
+/// What is assumed where the recording does not say.
+#[derive(Clone, Copy)]
+struct Assumption {
+    /// A critical section began when its thread came back from what it did before, not when another one first
+    /// waited.
+    begins_early: bool,
+    /// A wakeup that was not seen would have come at the same time, not after the same time.
+    comes_at: bool,
+}
+
+const ASSUMPTIONS: [Assumption; 4] = [
+    Assumption { begins_early: true, comes_at: false },
+    Assumption { begins_early: false, comes_at: false },
+    Assumption { begins_early: true, comes_at: true },
+    Assumption { begins_early: false, comes_at: true },
+];
+
+/// How far a thread has come: at `recorded` of its recording, the time is `now`.
+#[derive(Clone, Copy)]
+struct Progress {
+    recorded: u64,
+    now: u64,
+}
+
+/// A time of a thread to be played: the end of a wait's blocked part, or an end of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    at: u64,
+    thread: u32,
+    /// Waits first: an operation begins after the wait before it.
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Wait(u32),
+    /// The number of an operation's end: two for each.
+    Mark(u32),
+}
+
+/// One playing of all waits.
+struct Played {
+    after: BTreeMap<u32, u64>,
+    marks: Vec<u64>,
+}
+
+struct Player<'w> {
+    waits: &'w Waits,
+    change: &'w Change,
+    assumption: Assumption,
+    progress: Vec<Progress>,
+    /// The critical sections of each thread, by start, without overlap.
+    sections: Vec<Vec<(u64, u64)>>,
+    is_faster: Vec<bool>,
+}
+
+pub(super) fn what_if(
+    waits: &Waits,
+    change: &Change,
+    operations: &[Operations],
+    is_waiter: impl Fn(u32) -> bool,
+) -> WhatIf {
+    let events = events(waits, operations);
+    let all = operations.iter().flat_map(|operations| &operations.kept);
+    let marks: Vec<u64> = all.flat_map(|operation| [operation.start, operation.end]).collect();
+    let play = |assumption| Player::new(waits, change, assumption).play(&events, marks.clone());
+    let played: Vec<Played> = ASSUMPTIONS.map(play).into();
+    let before = before(waits);
+    let estimate = |before: u64, of: &dyn Fn(&Played) -> u64| {
+        let after = played.iter().map(of);
+        let (low, high) = after.fold((u64::MAX, 0), |(low, high), ns| (low.min(ns), high.max(ns)));
+        Estimate { before, after: of(&played[0]), low, high }
+    };
+    let of_group = |group: u32, played: &Played| played.after.get(&group).copied().unwrap_or(0);
+    let selected: Vec<u32> = before.keys().copied().filter(|group| is_waiter(*group)).collect();
+    let sum =
+        |ns: &dyn Fn(u32) -> u64| selected.iter().fold(0u64, |sum, group| sum.saturating_add(ns(*group)));
+    let waiting = estimate(sum(&|group| before[&group].0), &|played| sum(&|group| of_group(group, played)));
+    let unseen_ns = sum(&|group| before[&group].1);
+    let mut groups: Vec<(Group, Estimate)> = selected
+        .iter()
+        .map(|&group| {
+            let estimate = estimate(before[&group].0, &|played| of_group(group, played));
+            (waits.group(group).clone(), estimate)
+        })
+        .collect();
+    groups.sort_by(|a, b| b.1.before.cmp(&a.1.before).then_with(|| a.0.cmp(&b.0)));
+    let mut first = 0;
+    let kinds = operations.iter().map(|operations| {
+        let marks = first..first + 2 * operations.kept.len();
+        first = marks.end;
+        kind_estimate(operations, marks, &played)
+    });
+    WhatIf {
+        change: change.text.clone(),
+        waiting,
+        groups,
+        kinds: kinds.collect(),
+        unknown_share: unseen_ns as f64 / waiting.before.max(1) as f64,
+        is_found: is_found(waits, change),
+    }
+}
+
+/// By group, all waiting, and the part of it that was ended by what was not seen.
+fn before(waits: &Waits) -> BTreeMap<u32, (u64, u64)> {
+    let mut sums: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for (thread, own) in waits.by_thread.iter().enumerate() {
+        for wait in own.iter().filter(|wait| wait.late_ns > 0) {
+            let sum = sums.entry(waits.group_of[thread]).or_default();
+            sum.0 = sum.0.saturating_add(wait.late_ns);
+            if is_unseen(waits, wait) {
+                sum.1 = sum.1.saturating_add(wait.late_ns);
+            }
+        }
+    }
+    sums
+}
+
+fn is_found(waits: &Waits, change: &Change) -> bool {
+    let mut all = waits.by_thread.iter().flatten();
+    match &change.target {
+        Target::Lock(_) => sections(waits, change, true).iter().any(|sections| !sections.is_empty()),
+        Target::Disk => all.any(is_for_a_disk),
+        Target::Threads(_) => waits.group_of.iter().any(|group| change.is_about_threads(waits.group(*group))),
+        Target::Cpu => all.any(|wait| wait.end > wait.woken),
+    }
+}
+
+fn is_for_a_disk(wait: &Wait) -> bool {
+    wait.reason == StallReason::Blocked(Reason::Disk) || wait.reason == StallReason::Major
+}
+
+/// Whether the wait ended with what is not in the recording: a thread that was not recorded, the network, or
+/// nothing that is known.
+fn is_unseen(waits: &Waits, wait: &Wait) -> bool {
+    let Cause::Group(group) = wait.cause else { return false };
+    matches!(waits.group(group), Group::Threads { .. } | Group::Network | Group::Unknown | Group::Host)
+        && wait.woken > wait.start
+}
+
+fn events(waits: &Waits, operations: &[Operations]) -> Vec<Event> {
+    let mut events = Vec::new();
+    for (thread, own) in waits.by_thread.iter().enumerate() {
+        let of = |(number, wait): (usize, &Wait)| Event {
+            at: wait.woken,
+            thread: thread as u32,
+            what: What::Wait(number as u32),
+        };
+        events.extend(own.iter().enumerate().map(of));
+    }
+    let all = operations.iter().flat_map(|operations| &operations.kept);
+    for (number, operation) in all.enumerate() {
+        let Some(thread) = waits.thread_of(operation.thread) else { continue };
+        for (side, at) in [(0, operation.start), (1, operation.end)] {
+            events.push(Event { at, thread, what: What::Mark((2 * number + side) as u32) });
+        }
+    }
+    events.sort_unstable();
+    events
+}
+
+fn kind_estimate(operations: &Operations, marks: std::ops::Range<usize>, played: &[Played]) -> KindEstimate {
+    let before: Vec<u64> = operations.kept.iter().map(|one| one.end.saturating_sub(one.start)).collect();
+    let after = |played: &Played| -> Vec<u64> {
+        let ends = played.marks[marks.clone()].chunks_exact(2);
+        ends.map(|ends| ends[1].saturating_sub(ends[0])).collect()
+    };
+    let percentile = |part: u64| {
+        // By its rank from the slowest one: the fast ones are not all kept.
+        let rank = operations.count / part;
+        let is_known = rank < SLOWEST_SPANS && (rank as usize) < before.len();
+        let of = |mut durations: Vec<u64>| {
+            durations.sort_unstable_by_key(|ns| std::cmp::Reverse(*ns));
+            durations[rank as usize]
+        };
+        is_known.then(|| {
+            let after: Vec<u64> = played.iter().map(|played| of(after(played))).collect();
+            let (low, high) =
+                after.iter().fold((u64::MAX, 0), |(low, high), &ns| (low.min(ns), high.max(ns)));
+            Estimate { before: of(before.clone()), after: after[0], low, high }
+        })
+    };
+    KindEstimate { kind: operations.kind.clone(), p99: percentile(100), p999: percentile(1_000) }
+}
+
+impl<'w> Player<'w> {
+    fn new(waits: &'w Waits, change: &'w Change, assumption: Assumption) -> Self {
+        let first = waits.by_thread.iter().filter_map(|own| Some(own.first()?.start)).min().unwrap_or(0);
+        Player {
+            waits,
+            change,
+            assumption,
+            progress: vec![Progress { recorded: first, now: first }; waits.by_thread.len()],
+            sections: sections(waits, change, assumption.begins_early),
+            is_faster: waits
+                .group_of
+                .iter()
+                .map(|group| change.is_about_threads(waits.group(*group)))
+                .collect(),
+        }
+    }
+
+    /// `marks` are the ends of the operations as they were: those of threads without a recording stay so.
+    fn play(mut self, events: &[Event], mut marks: Vec<u64>) -> Played {
+        let mut after: BTreeMap<u32, u64> = BTreeMap::new();
+        for event in events {
+            match event.what {
+                What::Mark(number) => {
+                    marks[number as usize] = self.time_of(event.thread, event.at);
+                }
+                What::Wait(number) => {
+                    let wait = &self.waits.by_thread[event.thread as usize][number as usize];
+                    let ns = self.play_wait(event.thread, wait);
+                    let late_ns =
+                        if wait.late_ns >= wait.end - wait.start { ns } else { ns.min(wait.late_ns) };
+                    let sum = after.entry(self.waits.group_of[event.thread as usize]).or_default();
+                    *sum = sum.saturating_add(if wait.late_ns == 0 { 0 } else { late_ns });
+                }
+            }
+        }
+        Played { after, marks }
+    }
+
+    /// How long the wait is now.
+    fn play_wait(&mut self, thread: u32, wait: &Wait) -> u64 {
+        // In a dishonest recording waits overlap: the thread does not go back in time.
+        let start = self.run_to(thread, wait.start);
+        let woken = match wait.cause {
+            Cause::Thread(other) if other != thread => self.time_of(other, wait.woken).max(start),
+            _ if is_unseen(self.waits, wait) && self.assumption.comes_at => wait.woken.max(start),
+            _ => start.saturating_add(self.blocked_ns(thread, wait)),
+        };
+        let mut runnable_ns = wait.end - wait.woken;
+        if matches!(self.change.target, Target::Cpu) {
+            runnable_ns = shortened(runnable_ns, self.change.left);
+        }
+        // What is there already is not waited for.
+        if woken == start && wait.woken > wait.start {
+            runnable_ns = 0;
+        }
+        let end = woken.saturating_add(runnable_ns);
+        self.progress[thread as usize] = Progress { recorded: wait.end, now: end };
+        end - start
+    }
+
+    /// The length of a wait for a timer or a device.
+    fn blocked_ns(&self, thread: u32, wait: &Wait) -> u64 {
+        let ns = wait.woken - wait.start;
+        if is_for_a_disk(wait) && matches!(self.change.target, Target::Disk) {
+            return shortened(ns, self.change.left);
+        }
+        let inside = self.in_sections(thread, wait.start, wait.woken);
+        ns - inside + shortened(inside, self.change.left)
+    }
+
+    /// When the thread gets to a time of its recording, at which it runs.
+    fn time_of(&self, thread: u32, recorded: u64) -> u64 {
+        let progress = self.progress[thread as usize];
+        // In a dishonest recording a thread wakes others before its own wait is over.
+        if recorded < progress.recorded {
+            return progress.now.saturating_sub(progress.recorded - recorded);
+        }
+        let ran_ns = recorded.saturating_sub(progress.recorded);
+        let faster_ns = match self.is_faster[thread as usize] {
+            true => ran_ns,
+            false => self.in_sections(thread, progress.recorded, recorded),
+        };
+        let left_ns = ran_ns - faster_ns + shortened(faster_ns, self.change.left);
+        progress.now.saturating_add(left_ns)
+    }
+
+    /// As [`Self::time_of`], and the thread has come that far.
+    fn run_to(&mut self, thread: u32, recorded: u64) -> u64 {
+        let from = self.progress[thread as usize].recorded;
+        let now = self.time_of(thread, recorded);
+        self.progress[thread as usize] = Progress { recorded: recorded.max(from), now };
+        now
+    }
+
+    /// The part of `from..to` in critical sections that become shorter.
+    fn in_sections(&self, thread: u32, from: u64, to: u64) -> u64 {
+        let sections = &self.sections[thread as usize];
+        let first = sections.partition_point(|section| section.1 <= from);
+        let within = sections[first..].iter().take_while(|section| section.0 < to);
+        within.map(|section| section.1.min(to) - section.0.max(from)).sum()
+    }
+}
+
+fn shortened(ns: u64, left: f64) -> u64 {
+    (ns as f64 * left) as u64
+}
+
+/// The critical sections that end in the functions of the change, by thread.
+fn sections(waits: &Waits, change: &Change, begins_early: bool) -> Vec<Vec<(u64, u64)>> {
+    let mut sections = vec![Vec::new(); waits.by_thread.len()];
+    if change.functions().is_none() {
+        return sections;
+    }
+    for wait in waits.by_thread.iter().flatten().filter(|wait| wait.released_inside) {
+        let Cause::Thread(holder) = wait.cause else { continue };
+        let own = &waits.by_thread[holder as usize];
+        let came_back = begin_of_section(own, wait);
+        let first_waiter = wait.start.max(came_back.unwrap_or(0));
+        let start = if begins_early { came_back.unwrap_or(wait.start) } else { first_waiter };
+        if start < wait.woken {
+            sections[holder as usize].push((start, wait.woken));
+        }
+    }
+    sections.iter_mut().for_each(merge);
+    sections
+}
+
+/// When a holder that let go at the wakeup of `wait` came back from its own wait for the lock, or from the last
+/// one that was not inside the function.
+fn begin_of_section(own: &[Wait], wait: &Wait) -> Option<u64> {
+    let until = own.partition_point(|other| other.end <= wait.woken);
+    let before = own[..until].iter().rev().take(LONGEST_SECTION);
+    let is_before = |other: &&Wait| !other.inside || (wait.lock.is_some() && other.lock == wait.lock);
+    before.take_while(|other| other.start < other.end).find(is_before).map(|other| other.end)
+}
+
+/// An earlier release ends a section: the next one begins after it.
+fn merge(sections: &mut Vec<(u64, u64)>) {
+    sections.sort_unstable_by_key(|section| (section.1, section.0));
+    let mut merged: Vec<(u64, u64)> = Vec::with_capacity(sections.len());
+    let mut floor = 0;
+    for &(start, end) in sections.iter() {
+        match merged.last_mut() {
+            Some(last) if last.1 == end => last.0 = last.0.min(start.max(floor)),
+            last => {
+                floor = last.map_or(0, |last| last.1);
+                merged.push((start.max(floor), end));
+            }
+        }
+    }
+    *sections = merged;
+}

@@ -1,0 +1,142 @@
+//! Long busy periods in which a thread ran for most of the time, with the stacks of the samples late in them.
+
+use std::collections::HashMap;
+
+use wallprof_model::histogram::{Cell, Histogram};
+use wallprof_model::profile::ResolvedStack;
+use wallprof_model::{LateSample, MonoNs, Span, SpanDelta, SpanSource, SpanState, StackId, State, ThreadKey};
+
+/// A shorter period keeps nobody waiting for long. Node's watchers warn from some 20 ms on.
+const SHORTEST_NS: u64 = 10_000_000;
+/// It must last this many times as long as the thread's periods usually do.
+const TIMES_MEDIAN: u64 = 20;
+/// Periods that are kept: the longest.
+const MOST: usize = 10_000;
+/// Stacks of a period: with fewer, its functions are known as well.
+const MOST_STACKS: usize = 64;
+
+/// A busy period of much more running time than is usual for its thread.
+#[derive(Clone, Debug)]
+pub struct LongPeriod {
+    pub thread: ThreadKey,
+    pub start: MonoNs,
+    pub end: MonoNs,
+    pub stacks: Vec<ResolvedStack>,
+}
+
+impl LongPeriod {
+    pub fn duration_ns(&self) -> u64 {
+        self.end.0.saturating_sub(self.start.0)
+    }
+}
+
+/// The long periods among single spans, by thread and start. `spans` come longest first; `samples` may be in any
+/// order, and `resolve` is asked for the stacks of those in long periods.
+///
+/// # Errors
+/// Those of `resolve`.
+pub fn long_periods<E>(
+    sums: &[SpanDelta],
+    spans: impl IntoIterator<Item = Span>,
+    samples: &[LateSample],
+    mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+) -> Result<Vec<LongPeriod>, E> {
+    let medians = medians(sums);
+    let is_long = |span: &Span| {
+        let usual_ns = medians.get(&span.thread).map_or(0, |ns| ns.saturating_mul(TIMES_MEDIAN));
+        span.source == SpanSource::Busy
+            && span.duration_ns() >= usual_ns
+            && ran_ns(span) >= span.duration_ns() / 2
+    };
+    let spans = spans.into_iter().take_while(|span| span.duration_ns() >= SHORTEST_NS);
+    let period =
+        |span: Span| LongPeriod { thread: span.thread, start: span.start, end: span.end, stacks: Vec::new() };
+    let mut periods: Vec<LongPeriod> = spans.filter(is_long).take(MOST).map(period).collect();
+    periods.sort_by_key(|period| (period.thread, period.start));
+    let ran = |sample: &&LateSample| {
+        sample.source == SpanSource::Busy && matches!(sample.state, State::User | State::Kernel)
+    };
+    for sample in samples.iter().filter(ran) {
+        let after =
+            periods.partition_point(|period| (period.thread, period.start) <= (sample.thread, sample.at));
+        let before = after.checked_sub(1).and_then(|at| periods.get_mut(at));
+        if let Some(period) = before
+            && (period.thread, period.stacks.len() < MOST_STACKS) == (sample.thread, true)
+            && sample.at <= period.end
+            && let Some(user) = sample.user
+        {
+            period.stacks.push(resolve(user)?);
+        }
+    }
+    Ok(periods)
+}
+
+fn ran_ns(span: &Span) -> u64 {
+    let ns = |state: SpanState| span.states.0[state.index()];
+    ns(SpanState::Cpu) + ns(SpanState::Of(State::FaultMinor)) + ns(SpanState::Of(State::Irq))
+}
+
+/// The usual length of each thread's busy periods, ns.
+fn medians(sums: &[SpanDelta]) -> HashMap<ThreadKey, u64> {
+    let mut histograms: HashMap<ThreadKey, Histogram> = HashMap::new();
+    for sum in sums.iter().filter(|sum| sum.source == SpanSource::Busy) {
+        let cell = Cell { count: sum.count, total_ns: sum.states.total_ns(), max_ns: sum.max_ns };
+        histograms.entry(sum.thread).or_default().add_cell(sum.bucket, cell);
+    }
+    histograms.into_iter().map(|(thread, histogram)| (thread, histogram.quantile_ns(0.5))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use wallprof_model::SpanStates;
+    use wallprof_model::histogram::bucket_from_ns;
+
+    use super::*;
+    use crate::fixture::stack;
+
+    const MS: u64 = 1_000_000;
+
+    fn span(thread: u32, start_ms: u64, ms: u64, ran_ms: u64) -> Span {
+        let mut states = SpanStates::default();
+        states.0[SpanState::Cpu.index()] = ran_ms * MS;
+        let (start, end) = (MonoNs(start_ms * MS), MonoNs((start_ms + ms) * MS));
+        Span { thread: ThreadKey(thread), source: SpanSource::Busy, kind: "busy".into(), start, end, states }
+    }
+
+    fn usual(thread: u32, ns: u64) -> SpanDelta {
+        let mut states = SpanStates::default();
+        states.0[SpanState::Cpu.index()] = ns * 1_000;
+        SpanDelta {
+            thread: ThreadKey(thread),
+            source: SpanSource::Busy,
+            kind: "busy".into(),
+            bucket: bucket_from_ns(ns),
+            count: 1_000,
+            max_ns: ns,
+            states,
+        }
+    }
+
+    fn sample(thread: u32, at_ms: u64, state: State) -> LateSample {
+        let user = Some(StackId(at_ms));
+        let (thread, source, at) = (ThreadKey(thread), SpanSource::Busy, MonoNs(at_ms * MS));
+        LateSample { thread, source, at, state, ns: MS, user, kernel: None }
+    }
+
+    #[test]
+    fn periods_of_much_running_time_have_the_samples_in_them() {
+        let spans = [span(1, 100, 90, 80), span(1, 400, 60, 20), span(2, 100, 50, 50), span(1, 300, 9, 9)];
+        let sums = [usual(1, 40_000), usual(2, 3 * MS)];
+        let at =
+            [(1, 99, State::User), (1, 120, State::User), (1, 150, State::Kernel), (1, 160, State::Runnable)];
+        let samples: Vec<_> = at.into_iter().map(|(thread, at, state)| sample(thread, at, state)).collect();
+        let resolve = |id: StackId| Ok::<_, ()>(stack(&[&format!("function_{}", id.0)]));
+        let found = long_periods(&sums, spans, &samples, resolve).expect("all stacks are there");
+        let periods: Vec<_> =
+            found.iter().map(|period| (period.thread.0, period.duration_ns() / MS)).collect();
+        assert_eq!(periods, [(1, 90)], "not the one that waited, nor the usual, nor the short one");
+        let names = |stack: &ResolvedStack| stack.frames[0].lines[0].symbol.as_deref().map(str::to_owned);
+        let names: Vec<_> = found[0].stacks.iter().filter_map(names).collect();
+        assert_eq!(names, ["function_120", "function_150"]);
+    }
+}

@@ -1,0 +1,28 @@
+//! Recordings as Parquet tables that ClickHouse, DuckDB, Spark and Trino read as they are.
+//!
+//! A table is a folder, with a file for each recording and hour:
+//! `TABLE/host=H/date=YYYY-MM-DD/hour=HH/RECORDING.parquet`. The crate `parquet` is used here alone, without
+//! arrow: rows are gathered by column and written with its column writers.
+
+mod file;
+mod folder;
+mod kept;
+mod known;
+mod rows;
+mod schema;
+mod stack_id;
+mod value;
+
+pub use folder::{Error, Folder, Hour, Partition, TableWriter, Written};
+pub use kept::Kept;
+pub use known::Known;
+pub use rows::{
+    CounterColumns, StallStacks, ThreadColumns, finding_row, loss_row, recording_row, span_latency_row,
+    span_row, stack_row, stall_row, thread_row,
+};
+pub use schema::{
+    COUNTERS, FINDINGS, LATENCY, LEDGER, LOSSES, RECORDINGS, SAMPLES, SPAN_LATENCY, SPANS, STACKS, STALLS,
+    TABLES, Table,
+};
+pub use stack_id::{StackHash, recording_id, stack_hash};
+pub use value::{Kind, Value};

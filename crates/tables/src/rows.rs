@@ -1,0 +1,245 @@
+//! The rows of each table, in the order of its columns.
+
+use wallprof_model::histogram::range_from_bucket;
+use wallprof_model::profile::{Finding, RecordingInfo, ResolvedStack, StallRecord, WakerRecord};
+use wallprof_model::{Counter, FrameKind, Span, SpanDelta, SpanStates, ThreadInfo, ThreadKey};
+
+use crate::stack_id::StackHash;
+use crate::value::Value;
+
+/// A row of `recordings`; `labels` is a JSON object.
+pub fn recording_row(recording: &str, info: &RecordingInfo, labels: String) -> Vec<Value> {
+    let known = |text: &str| Value::from((!text.is_empty()).then_some(text));
+    let (start, end) = (info.clock.epoch_from_mono(info.start), info.clock.epoch_from_mono(info.end));
+    vec![
+        recording.into(),
+        Value::time(start.0),
+        start.0.into(),
+        end.0.into(),
+        info.end.0.saturating_sub(info.start.0).into(),
+        labels.into(),
+        known(&info.command),
+        known(&info.source),
+        known(&info.kernel),
+        known(&info.arch),
+        (info.cpus > 0).then_some(info.cpus).into(),
+        known(&info.machine_id),
+        known(&info.boot_id),
+        info.min_stall_ns.into(),
+        info.ended_cleanly.into(),
+        info.overhead.process_cpu_ns.into(),
+        info.overhead.probe_ns.into(),
+    ]
+}
+
+/// The columns by which every table of threads names one.
+#[derive(Clone, Debug)]
+pub struct ThreadColumns([Value; 6]);
+
+impl ThreadColumns {
+    pub fn of(thread: &ThreadInfo) -> ThreadColumns {
+        ThreadColumns([
+            thread.key.0.into(),
+            thread.pid.into(),
+            thread.tid.into(),
+            thread.process.clone().into(),
+            thread.comm.clone().into(),
+            thread.container().into(),
+        ])
+    }
+
+    /// Of a thread about which nothing but its number is known.
+    pub fn unknown(thread: ThreadKey) -> ThreadColumns {
+        let ThreadColumns(mut columns) = ThreadColumns::none();
+        columns[0] = thread.0.into();
+        ThreadColumns(columns)
+    }
+
+    /// Of no thread.
+    fn none() -> ThreadColumns {
+        ThreadColumns([const { Value::Null }; 6])
+    }
+
+    fn values(&self) -> impl Iterator<Item = Value> + '_ {
+        self.0.iter().cloned()
+    }
+}
+
+/// The recording, the time, the thread, and the rest of the row.
+pub fn thread_row(
+    recording: &str,
+    epoch_ns: u64,
+    thread: &ThreadColumns,
+    rest: impl IntoIterator<Item = Value>,
+) -> Vec<Value> {
+    let start = [recording.into(), Value::time(epoch_ns)];
+    start.into_iter().chain(thread.values()).chain(rest).collect()
+}
+
+/// The hashes of a stall's stacks, in the order user, kernel, waker's user, waker's kernel.
+pub type StallStacks = [Option<StackHash>; 4];
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The second of a time: it takes a bit or two of a row, where a time of its own beside `start_ns` took two bytes.
+fn second(epoch_ns: u64) -> Value {
+    Value::time(epoch_ns - epoch_ns % SECOND_NS)
+}
+
+/// A row of `stalls`.
+pub fn stall_row(
+    recording: &str,
+    stall: &StallRecord,
+    thread: &ThreadColumns,
+    start_ns: u64,
+    stacks: StallStacks,
+) -> Vec<Value> {
+    let [user, kernel, waker_user, waker_kernel] = stacks;
+    let waker = stall.waker.as_ref().and_then(|waker| waker.thread.as_ref());
+    let context = |waker: &WakerRecord| if waker.thread.is_some() { "task" } else { "interrupt" };
+    let owner = stall.lock.as_ref().and_then(|lock| lock.owner.as_ref());
+    // A lock of the kernel has none.
+    let address = stall.lock.as_ref().filter(|lock| lock.address != 0);
+    let faulted = stall.fault.as_ref().and_then(|fault| fault.file.as_deref());
+    let file = stall.file.as_ref().map(|file| file.path.as_str()).or(faulted);
+    let duration_ns = stall.end.0.saturating_sub(stall.start.0);
+    let start = [
+        recording.into(),
+        stall.id.into(),
+        second(start_ns),
+        start_ns.into(),
+        // Nearly always 0, so that it takes nothing. A duration beside the lateness took 3.5 bytes of a row.
+        duration_ns.saturating_sub(stall.late_ns()).into(),
+        stall.late_ns().into(),
+        stall.open.into(),
+    ];
+    let rest = [
+        stall.kind.name().into(),
+        stall.reason.name().into(),
+        stall.voluntary.into(),
+        stall.meaning.as_ref().map(|meaning| meaning.name.as_str()).into(),
+        stall.meaning.as_ref().and_then(|meaning| meaning.software.as_deref()).into(),
+        stall.wait_id.into(),
+        stall.runnable_ns.into(),
+        stall.syscall.as_deref().into(),
+        stall.cpu.into(),
+        user.into(),
+        kernel.into(),
+        stall.waker.as_ref().map(context).into(),
+        waker.map(|waker| waker.pid).into(),
+        waker.map(|waker| waker.tid).into(),
+        waker.map(|waker| waker.comm.as_str()).into(),
+        waker_user.into(),
+        waker_kernel.into(),
+        address.map(|lock| format!("{:#x}", lock.address)).into(),
+        owner.map(|owner| owner.tid).into(),
+        owner.map(|owner| owner.comm.as_str()).into(),
+        file.into(),
+    ];
+    start.into_iter().chain(thread.values()).chain(rest).collect()
+}
+
+/// A row of `stacks`. The text is leaf first.
+pub fn stack_row(recording: &str, hash: &str, stack: &ResolvedStack) -> Vec<Value> {
+    let names: Vec<String> = stack
+        .frames
+        .iter()
+        .flat_map(|frame| {
+            frame.lines.iter().map(|line| match (&line.symbol, frame.kind) {
+                (Some(symbol), FrameKind::Kernel) => format!("{symbol}_[k]"),
+                (Some(symbol), _) => symbol.clone(),
+                (None, _) => format!("{}+{:#x}", frame.module.as_deref().unwrap_or(""), frame.address),
+            })
+        })
+        .collect();
+    vec![
+        recording.into(),
+        hash.into(),
+        names.join(" < ").into(),
+        names.first().map(String::as_str).into(),
+        Value::number(stack.frames.len()),
+        stack.end.name().into(),
+    ]
+}
+
+/// A row of `spans`, with the second for its time, too.
+pub fn span_row(recording: &str, id: u64, span: &Span, thread: &ThreadColumns, start_ns: u64) -> Vec<Value> {
+    let rest = [
+        id.into(),
+        span.source.name().into(),
+        span.kind.as_ref().into(),
+        start_ns.into(),
+        span.duration_ns().into(),
+    ];
+    let second_ns = start_ns - start_ns % SECOND_NS;
+    thread_row(recording, second_ns, thread, rest.into_iter().chain(of_states(&span.states)))
+}
+
+/// A row of `span_latency`.
+pub fn span_latency_row(
+    recording: &str,
+    epoch_ns: u64,
+    spans: &SpanDelta,
+    thread: &ThreadColumns,
+) -> Vec<Value> {
+    let (from_ns, to_ns) = range_from_bucket(spans.bucket);
+    let rest = [
+        spans.source.name().into(),
+        spans.kind.as_ref().into(),
+        from_ns.into(),
+        to_ns.into(),
+        spans.count.into(),
+        spans.states.total_ns().into(),
+        spans.max_ns.into(),
+    ];
+    thread_row(recording, epoch_ns, thread, rest.into_iter().chain(of_states(&spans.states)))
+}
+
+fn of_states(states: &SpanStates) -> impl Iterator<Item = Value> {
+    states.0.into_iter().map(Value::from)
+}
+
+/// The columns by which `counters` names one. A counter of the machine has no thread.
+#[derive(Clone, Debug)]
+pub struct CounterColumns {
+    thread: ThreadColumns,
+    name: Value,
+    kind: Value,
+    unit: Value,
+}
+
+impl CounterColumns {
+    pub fn of(counter: &Counter, thread: Option<ThreadColumns>) -> CounterColumns {
+        CounterColumns {
+            thread: thread.unwrap_or_else(ThreadColumns::none),
+            name: counter.name.as_str().into(),
+            kind: counter.kind.name().into(),
+            unit: counter.unit.name().into(),
+        }
+    }
+
+    /// A row of `counters`.
+    pub fn row(&self, recording: &str, epoch_ns: u64, value: f64) -> Vec<Value> {
+        let rest = [self.name.clone(), self.kind.clone(), self.unit.clone(), Value::real(value)];
+        thread_row(recording, epoch_ns, &self.thread, rest)
+    }
+}
+
+/// A row of `findings`.
+pub fn finding_row(recording: &str, epoch_ns: u64, finding: &Finding) -> Vec<Value> {
+    vec![
+        recording.into(),
+        Value::time(epoch_ns),
+        finding.rule.as_str().into(),
+        finding.title.as_str().into(),
+        finding.advice.as_str().into(),
+        finding.count.into(),
+        finding.total_ns.into(),
+        finding.max_ns.into(),
+    ]
+}
+
+/// A row of `losses`.
+pub fn loss_row(recording: &str, epoch_ns: u64, reason: &str, count: u64) -> Vec<Value> {
+    vec![recording.into(), Value::time(epoch_ns), reason.into(), count.into()]
+}

@@ -1,0 +1,75 @@
+//! Busy periods of software that knows nothing of spans: `wallprof tail` names what makes the slow ones slow.
+//!
+//! Other load takes CPUs away, and makes periods longer, too: what is expected is the first of the other causes.
+
+use std::thread;
+
+use serde_json::Value;
+
+use crate::postgres_server::Postgres;
+use wallprof_testkit::machine;
+use wallprof_testkit::recorder::{Recorder, RecordingFile};
+use wallprof_testkit::redis::Redis;
+
+/// The one kind of a program.
+fn busy_periods(recording: &RecordingFile, thread: &str, tail: &str) -> Value {
+    let text = recording.read("tail", &["--json", "--kind", "busy", "--thread", thread, "--tail", tail]);
+    let mut tail: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(tail["kinds"].as_array().map(Vec::len), Some(1), "{tail}");
+    tail["kinds"][0].take()
+}
+
+/// Causes that the program has itself, most time first.
+fn own_causes(kind: &Value) -> Vec<&Value> {
+    let causes = kind["difference"]["causes"].as_array().unwrap_or_else(|| panic!("a difference: {kind}"));
+    let of_load =
+        |cause: &&Value| ["runnable", "preempted", "irq"].iter().any(|name| cause["state"] == *name);
+    causes.iter().filter(|cause| !of_load(cause)).collect()
+}
+
+fn is_in(cause: &Value, function: &str) -> bool {
+    cause["user_stack"].as_array().is_some_and(|stack| stack.iter().any(|frame| frame["symbol"] == function))
+}
+
+#[test]
+fn tail_of_redis_is_the_command_that_blocks_it() {
+    let test = "tail_of_redis_is_the_command_that_blocks_it";
+    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(redis) = Redis::start() else {
+        return wallprof_testkit::skip(test, "redis-server is not installed");
+    };
+    let recorder = Recorder::armed(&["-p", &redis.pid().to_string()], &[]);
+    thread::scope(|scope| {
+        let load = scope.spawn(|| assert!(redis.benchmark(20_000), "the server answers"));
+        let mut commands = 0;
+        while commands < 80 || !load.is_finished() {
+            assert!(redis.debug_sleep(), "the server obeys");
+            commands += 1;
+        }
+    });
+    let kind = busy_periods(&recorder.stop(), "redis-server", "P99.8");
+    let causes = own_causes(&kind);
+    assert_eq!(causes.first().map(|first| &first["state"]), Some(&"blocked:sleep".into()), "{causes:#?}");
+    // Of a few periods only the sums are kept, and so no place.
+    let first = causes.iter().find(|cause| cause["user_stack"].is_array());
+    let named = |cause: &&Value| cause["state"] == "blocked:sleep" && is_in(cause, "debugCommand");
+    assert!(first.is_some_and(named), "{causes:#?}");
+}
+
+#[test]
+fn tail_of_postgresql_is_the_lock_of_the_row_that_all_change() {
+    let test = "tail_of_postgresql_is_the_lock_of_the_row_that_all_change";
+    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(server) = Postgres::start() else {
+        return wallprof_testkit::skip(test, "PostgreSQL is not installed");
+    };
+    server.ask("create table hot (id int primary key, n bigint); insert into hot values (1, 0)");
+    let script = server.script("update hot set n = n + 1 where id = 1;");
+    let recorder = Recorder::armed(&["-p", &server.pid().to_string(), "--children"], &[]);
+    // Periods are counted from the first seconds on, in which the wait for the client is found to be idle.
+    server.run("pgbench", &["-n", "-f", &script, "-c", "8", "-j", "2", "-T", "8", "postgres"]);
+    let kind = busy_periods(&recorder.stop(), "postgres", "P95");
+    let causes = own_causes(&kind);
+    let first = causes.first().expect("a cause");
+    assert_eq!(first["meaning"]["name"], "row lock", "{causes:#?}");
+}
