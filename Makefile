@@ -1,8 +1,11 @@
 # Everything a new machine needs:
 #   make demo   installs what is missing, builds, and runs `wallprof demo lock`
-#   make test   installs what is missing, builds, and runs every test; those that record run as root
+#   make test   installs what is missing, builds, and runs every test; those that record run as root, alone
+#   make gate   all that a change must pass: docs/gate.md
 # For developers:
-#   make lint      formatting and warnings of Rust and C
+#   make repeat TEST=NAME RUNS=20   a new live test, again and again, half of its runs beside a load
+#   make verify    the slow checks, which do not gate; writes docs/verified.md
+#   make lint      formatting and warnings of Rust and C; the tests of the gate itself
 #   make doc       the documentation of all crates, in target/doc; a warning is an error
 #   make deny      licences, sources and duplicates of the dependencies, by deny.toml
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
@@ -23,6 +26,7 @@
 #   make complete  the share of complete stacks in real software: half a minute of servers, compiled and JIT programs
 #   make systemd   runs the service of contrib/ under the real systemd, in a container
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
+#   make kernel KERNEL=6.1   the same on one of them
 
 SHELL := /bin/bash
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -32,6 +36,8 @@ BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
 # tmux: a terminal for `wallprof top`.
 TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus debuginfod openssl xz-utils postgresql tmux
 LINT_PACKAGES := clang-format-19
+# What runs the tests.
+GATE_PACKAGES := python3
 BENCH_PACKAGES := jq valgrind
 PROBE_BENCH_PACKAGES := bpftool linux-perf
 FUZZ_PACKAGES := g++
@@ -73,7 +79,7 @@ why_busybox-static := the other programs on those kernels
 why_openjdk-17-jdk-headless := locks and collections of Java
 why_e2fsprogs := a file system to freeze
 why_ruby := waits for its GVL
-why_python3 := the programs of a hostile neighbour; waits for the GIL
+why_python3 := runs the tests; the programs of a hostile neighbour; waits for the GIL
 why_systemd := runs the service
 why_curl := reads the metrics of the service
 why_jq := checks what wallprof recorded there, and puts benchmarks together
@@ -111,35 +117,41 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: demo test deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: demo test gate repeat verify kernel deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick complete readers fleet trials lint release kernels systemd scenarios rust
 .PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages
 
-demo: release
-	$(SUDO) target/release/wallprof demo lock -o target/demo.db
+# The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
+BUILT := $(if $(WALLPROF),,release)
 
-# Tests that record need root; without it, cargo builds them as this user and runs them with sudo.
-ifneq ($(SUDO),)
-test: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER = sudo --preserve-env=WALLPROF_REQUIRE_BPF,WALLPROF_SKIPS,WALLPROF_FORBID_SKIPS
-endif
-# Tests that cannot run here write a line each, which are shown at the end. WALLPROF_FORBID_SKIPS=1 makes them failures.
-test: export WALLPROF_SKIPS = $(CURDIR)/target/skipped-tests
+# The profile of the tests: optimised a little, without the minutes of link-time optimisation of `release`.
+demo: build-packages rust
+	cargo build --profile demo --package wallprof
+	$(SUDO) target/demo/wallprof demo lock -o target/demo.db
+
 test: test-packages rust
-	@mkdir -p target && : > $(WALLPROF_SKIPS)
-	cargo test --workspace
-	@sort -u -o $(WALLPROF_SKIPS) $(WALLPROF_SKIPS)
-	@echo "$$(grep -c ^skipped $(WALLPROF_SKIPS)) tests were skipped, $$(grep -c ^excused $(WALLPROF_SKIPS)) parts were excused:"
-	@cat $(WALLPROF_SKIPS)
+	tests/gate/gate.py tests
+
+gate: lint-packages test-packages kernel-packages reader-packages systemd-packages rust
+	tests/gate/gate.py
+
+repeat: test-packages rust
+	tests/gate/gate.py repeat '$(TEST)' $(or $(RUNS),20)
+
+verify: kernel-packages causes-quick-packages fuzz-packages test-packages bench-packages rust
+	tests/gate/gate.py verify $(CHECKS)
 
 doc: export RUSTDOCFLAGS = -Dwarnings
 doc: build-packages rust
 	cargo doc --no-deps --workspace
 
+# In the profile of the tests, whose build scripts are run once for both.
 lint: lint-packages rust
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets --profile demo -- -D warnings
 	clang-format-19 --dry-run -Werror $$(git ls-files 'bpf/*.[ch]' 'scenarios/*.[ch]' 'include/*.h' 'include/examples/*')
 	$(CC) -std=c11 -pedantic -Wall -Wextra -Werror -fsyntax-only -I include include/examples/orders.c
 	$(CXX) -std=c++11 -pedantic -Wall -Wextra -Werror -fsyntax-only -I include include/examples/orders.cc
+	cd tests/gate && python3 -m unittest -q test_gate
 
 # Checks for known vulnerabilities, too, if their list can be fetched.
 deny: rust
@@ -221,7 +233,7 @@ causes: release causes-packages
 	$(SUDO) env PATH="$$PATH" tests/causes/run.sh $(if $(RUNS),-n $(RUNS)) $(CASES)
 
 # Opens pictures and exports in their usual programs; a missing program is skipped with a message.
-readers: release scenarios reader-packages
+readers: $(BUILT) scenarios reader-packages
 	tests/readers/run.sh
 
 # SIZE=full: 100 host-hours, whose answers and times are in docs/fleet.md.
@@ -240,8 +252,11 @@ complete: release
 kernels: release kernel-packages
 	tests/kernels/run.sh
 
+kernel: $(BUILT) kernel-packages
+	tests/kernels/run.sh $(or $(KERNEL),6.1)
+
 # Without root, or in a container that may not create another one, it prints so and tests nothing.
-systemd: release systemd-packages
+systemd: $(BUILT) systemd-packages
 	tests/systemd/run.sh
 
 scenarios: build-packages
@@ -254,7 +269,7 @@ build-packages:
 	$(call install,$(BUILD_PACKAGES))
 
 test-packages:
-	$(call install,$(BUILD_PACKAGES) $(TEST_PACKAGES))
+	$(call install,$(BUILD_PACKAGES) $(TEST_PACKAGES) $(GATE_PACKAGES))
 
 kernel-packages:
 	$(call install,$(KERNEL_PACKAGES))
@@ -299,4 +314,4 @@ fleet-packages:
 	$(call install,$(FLEET_PACKAGES))
 
 lint-packages:
-	$(call install,$(BUILD_PACKAGES) $(LINT_PACKAGES))
+	$(call install,$(BUILD_PACKAGES) $(LINT_PACKAGES) $(GATE_PACKAGES))

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter};
 
+use crate::assert_always;
 use crate::lines::TIMEOUT;
 
 /// By the kernel's ids, which are not used again soon.
@@ -40,7 +41,7 @@ impl BpfObjects {
             if left.programs.is_empty() && left.maps.is_empty() {
                 return;
             }
-            assert!(Instant::now() < deadline, "left behind: {left:?}");
+            assert_always!(Instant::now() < deadline, "left in the kernel: {left:?}");
             std::thread::yield_now();
         }
     }

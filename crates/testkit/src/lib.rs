@@ -10,6 +10,8 @@ pub mod busy;
 #[cfg(feature = "recorder")]
 pub mod contract;
 #[cfg(feature = "recorder")]
+pub mod keep;
+#[cfg(feature = "recorder")]
 pub mod lines;
 #[cfg(feature = "recorder")]
 pub mod machine;
@@ -25,6 +27,10 @@ pub mod redis;
 pub mod scenario;
 #[cfg(feature = "recorder")]
 pub mod stripped;
+#[cfg(feature = "recorder")]
+pub mod surroundings;
+
+pub mod defect;
 
 mod skips;
 

@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Longer than any scenario runs. A test that waits this long has failed.
+/// Longer than any scenario is silent. A test that waits this long for a line has failed.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Lines, read by a thread of their own so that the child never blocks on a full pipe.
@@ -33,9 +33,8 @@ impl Lines {
 
     /// The next line for which `wanted` holds; `None` when the pipe ends before it.
     pub fn find(&mut self, wanted: impl Fn(&str) -> bool) -> Option<String> {
-        let deadline = Instant::now() + TIMEOUT;
         loop {
-            match self.incoming.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match self.incoming.recv_timeout(TIMEOUT) {
                 Ok(line) if wanted(&line) => {
                     self.seen.push(line.clone());
                     return Some(line);

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::contract::{Report, Stall};
 use crate::lines::Lines;
+use crate::{assert_always, keep};
 
 /// The binary under test, without a terminal and without the developer's own settings.
 pub fn wallprof() -> Command {
@@ -70,7 +71,11 @@ impl Recorder {
     pub fn armed_through(through: &[&str], args: &[&str], command: &[&str]) -> Self {
         let mut recorder = Self::spawn(through, args, command);
         let armed = recorder.stderr.find(|line| line.contains("recording"));
-        assert!(armed.is_some(), "the recorder ended before it was armed: {:#?}", recorder.stderr.seen());
+        assert_always!(
+            armed.is_some(),
+            "the recorder ended before it was armed: {:#?}",
+            recorder.stderr.seen()
+        );
         recorder
     }
 
@@ -96,7 +101,7 @@ impl Recorder {
     pub fn stop(self) -> RecordingFile {
         self.signal(Signal::INT);
         let (status, file) = self.wait();
-        assert!(status.success(), "the recorder ended with {status}");
+        assert_always!(status.success(), "the recorder ended with {status}");
         file.check_kinds();
         file
     }
@@ -137,6 +142,12 @@ impl Drop for Recorder {
 /// A recording in a temporary directory, deleted with it.
 pub struct RecordingFile {
     folder: TempDir,
+}
+
+impl Drop for RecordingFile {
+    fn drop(&mut self) {
+        keep::if_failing(&self.path());
+    }
 }
 
 impl RecordingFile {
@@ -195,14 +206,21 @@ pub fn report_from(file: &Path) -> Report {
     parse_report(&text)
 }
 
+/// The report, whose ledgers add up.
 pub fn parse_report(text: &str) -> Report {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in the report {text}"))
+    let report: Report =
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in the report {text}"));
+    for thread in &report.threads {
+        let sum_ns = thread.states.sum() + thread.unaccounted_ns;
+        assert_always!(sum_ns == thread.wall_ns, "the ledger adds up to {sum_ns} ns: {thread:#?}");
+    }
+    report
 }
 
-/// The output of a reading command, which must succeed.
+/// The output of a reading command, which must succeed: a recording opens, however it ended.
 fn read(command: &mut Command) -> String {
     let output = command.output().expect("the wallprof binary runs");
     let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?} ended with {}: {message}", output.status);
+    assert_always!(output.status.success(), "{command:?} ended with {}: {message}", output.status);
     String::from_utf8(output.stdout).expect("UTF-8 on stdout")
 }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::ledger::thread;
 use crate::memory_group::MemoryGroup;
+use wallprof_testkit::assert_always;
 use wallprof_testkit::contract::{Report, Thread};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, report_from, wallprof};
@@ -37,11 +38,6 @@ fn record(args: &[&str]) -> (Report, Storm, u32) {
     (recording.report(), truth.one("storm"), truth.start.pid)
 }
 
-/// Latencies may be lost in a storm, and are counted then. Time is not lost.
-fn assert_partitioned(thread: &Thread) {
-    assert_eq!(thread.states.sum() + thread.unaccounted_ns, thread.wall_ns, "{thread:#?}");
-}
-
 /// Threads for which the kernel had no memory are in no report: they are counted. One whose end is lost may be
 /// in the report or not.
 fn assert_all_are_reported(report: &Report, born: u64) {
@@ -49,7 +45,8 @@ fn assert_all_are_reported(report: &Report, born: u64) {
     let lost = |loss: &str| report.losses.get(loss).copied().unwrap_or(0);
     let without_memory = lost("threads_no_memory");
     let possible = born - lost("thread_ends_ring_full")..=born;
-    assert!(possible.contains(&(followed + without_memory)), "{followed} of {born}: {:?}", report.losses);
+    let seen = followed + without_memory;
+    assert_always!(possible.contains(&seen), "{followed} of {born} threads: {:?}", report.losses);
 }
 
 #[test]
@@ -57,7 +54,6 @@ fn a_thousand_forks_a_second() {
     let Some(_guard) = machine::reserve("a_thousand_forks_a_second") else { return };
     let (report, storm, _) = record(&["-n", "2000", "-r", "1000", "forks"]);
     assert_eq!(storm.born, 2000, "the machine forked");
-    report.threads.iter().for_each(assert_partitioned);
     assert_all_are_reported(&report, storm.born);
 }
 
@@ -68,7 +64,6 @@ fn a_process_that_execs_all_the_time() {
     let (report, storm, tid) = record(&["-n", "1000", "execs"]);
     let threads: Vec<&Thread> = report.threads.iter().filter(|thread| thread.tid == tid).collect();
     let [thread] = threads[..] else { panic!("one thread: {threads:#?}") };
-    assert_partitioned(thread);
     assert!(thread.wall_ns >= storm.end_ns - storm.start_ns, "{storm:?}: {thread:#?}");
     assert!(thread.on_cpu_ns >= storm.cpu_ns / 100 * 99, "{storm:?}: {thread:#?}");
 }
@@ -78,7 +73,6 @@ fn thousands_of_threads_at_once() {
     let Some(_guard) = machine::reserve("thousands_of_threads_at_once") else { return };
     let (report, storm, _) = record(&["-n", "4000", "threads"]);
     assert!(storm.born > 0, "the machine started threads");
-    report.threads.iter().for_each(assert_partitioned);
     assert_all_are_reported(&report, storm.born);
 }
 
@@ -94,7 +88,6 @@ fn thousands_of_threads_while_the_recorder_is_stopped() {
     recorder.signal(Signal::CONT);
     let report = recorder.stop().report();
     assert!(report.losses.get("stalls_ring_full").is_some_and(|&lost| lost > 0), "{:?}", report.losses);
-    report.threads.iter().for_each(assert_partitioned);
     assert_all_are_reported(&report, storm.born);
 }
 
@@ -120,7 +113,6 @@ fn a_recorder_that_is_stopped_for_a_while() {
     let report = recorder.stop().report();
     for life in truth.lives() {
         let thread = thread(&report, life.tid, &life.name);
-        assert_partitioned(thread);
         assert!(thread.wall_ns >= life.end_ns - life.start_ns, "{life:?}: {thread:#?}");
         let missing_ns = life.cpu_ns.saturating_sub(thread.on_cpu_ns);
         assert!(missing_ns * 100 <= life.cpu_ns, "{life:?}: {thread:#?}");
@@ -149,6 +141,5 @@ fn a_recorder_with_little_memory() {
     };
     assert!(output.status.success(), "{output:?}");
     let report = report_from(&folder.path().join("recording.db"));
-    report.threads.iter().for_each(assert_partitioned);
     assert!(report.threads.iter().any(|thread| thread.comm == "lock"), "{:#?}", report.threads);
 }

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::http;
 use wallprof_testkit::contract::Stall;
+use wallprof_testkit::keep;
 use wallprof_testkit::lines::{Lines, TIMEOUT};
 use wallprof_testkit::recorder::wallprof;
 
@@ -125,6 +126,9 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if self.recording().exists() {
+            keep::if_failing(&self.recording());
+        }
     }
 }
 

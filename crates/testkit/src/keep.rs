@@ -1,0 +1,25 @@
+//! Recordings of tests that failed, kept after the test.
+
+use std::fs;
+use std::path::Path;
+
+use crate::machine::name_of_this_test;
+use crate::note;
+
+/// Copies the recording where this test is failing now, and prints the copy's path. The folder is the one that
+/// `WALLPROF_KEEP` names; without the variable nothing is kept.
+pub fn if_failing(recording: &Path) {
+    let Some(folder) = std::env::var_os("WALLPROF_KEEP").filter(|_| std::thread::panicking()) else { return };
+    let test = name_of_this_test();
+    for number in 1.. {
+        let copy = Path::new(&folder).join(format!("{}-{number}.db", test.replace("::", ".")));
+        if copy.exists() {
+            continue;
+        }
+        match fs::create_dir_all(&folder).and_then(|()| fs::copy(recording, &copy)) {
+            Ok(_) => note(&format!("kept {test}: {}", copy.display())),
+            Err(error) => note(&format!("kept {test}: nothing: {}: {error}", recording.display())),
+        }
+        return;
+    }
+}
