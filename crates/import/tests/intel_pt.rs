@@ -548,8 +548,10 @@ fn perf_reads_a_recorded_file() {
     std::fs::write(&own, as_recorded(&recording.generated, &perf_data).expect("in memory")).expect("written");
     let script = ["script", "--itrace=cr", "--ns", "-F", "tid,time,flags,ip,sym,addr"];
     let Some(theirs) = perf(&script, &recording.file(), &root) else {
-        eprintln!("skipped: there is no perf here (Debian: linux-perf)");
-        return;
+        return wallprof_testkit::skip(
+            "perf_reads_a_recorded_file",
+            "perf is not installed (Debian: linux-perf)",
+        );
     };
     let ours = perf(&script, &own, &root).expect("there is one");
     assert!(theirs.lines().count() > 1_000, "{} lines", theirs.lines().count());

@@ -69,8 +69,10 @@ fn perf_script(file: &Path) -> String {
 #[test]
 fn perf_sees_the_same_calls_and_returns() {
     if Command::new("perf").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no perf here (Debian: linux-perf)");
-        return;
+        return wallprof_testkit::skip(
+            "perf_sees_the_same_calls_and_returns",
+            "perf is not installed (Debian: linux-perf)",
+        );
     }
     let folder = tempfile::tempdir().expect("a folder");
     let mut compared = 0;
@@ -234,8 +236,10 @@ fn script_of_branches(folder: &Path, generated: &Generated) -> String {
 fn perf_sees_the_same_of_filtered_traces() {
     const SEEDS: u64 = 224;
     if Command::new("perf").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no perf here (Debian: linux-perf)");
-        return;
+        return wallprof_testkit::skip(
+            "perf_sees_the_same_of_filtered_traces",
+            "perf is not installed (Debian: linux-perf)",
+        );
     }
     let folder = tempfile::tempdir().expect("a folder");
     let (mut compared, mut ends) = (0, 0);

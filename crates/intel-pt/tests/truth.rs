@@ -16,9 +16,9 @@ struct Decoding {
     recording: Recording,
 }
 
-fn decode(name: &str) -> Option<Decoding> {
-    let recording = Recording::parse(&support::recording(&format!("{name}.perf.data.xz"))?);
-    let program = Program::parse(support::recording("target.elf.xz")?);
+fn decode(name: &str) -> Decoding {
+    let recording = Recording::parse(&support::recording(&format!("{name}.perf.data.xz")));
+    let program = Program::parse(support::recording("target.elf.xz"));
     let trace = Trace {
         bytes: &recording.trace,
         code: &program,
@@ -99,8 +99,11 @@ fn assert_equal(found: &[Transfer], truth: &Truth, decoding: &Decoding) {
 
 #[test]
 fn one_thread() {
-    let Some(decoding) = decode("one_thread") else { return };
-    let truth = Truth::parse(&support::recording("one_thread.truth.txt.xz").unwrap());
+    if !support::has_recordings("one_thread") {
+        return;
+    }
+    let decoding = decode("one_thread");
+    let truth = Truth::parse(&support::recording("one_thread.truth.txt.xz"));
     let found = transfers(&decoding.events);
     assert_eq!(found.len(), 1);
     assert_equal(&found[&ThreadId(5000)], &truth, &decoding);
@@ -108,22 +111,28 @@ fn one_thread() {
 
 #[test]
 fn threads_that_share_a_cpu() {
-    let Some(decoding) = decode("cpu_wide") else { return };
+    if !support::has_recordings("threads_that_share_a_cpu") {
+        return;
+    }
+    let decoding = decode("cpu_wide");
     let found = transfers(&decoding.events);
     assert_eq!(found.len(), 4);
     for (thread, found) in &found {
-        let truth = support::recording(&format!("cpu_wide.tid{}.truth.txt.xz", thread.0)).unwrap();
+        let truth = support::recording(&format!("cpu_wide.tid{}.truth.txt.xz", thread.0));
         assert_equal(found, &Truth::parse(&truth), &decoding);
     }
 }
 
 #[test]
 fn threads_with_overflows() {
-    let Some(decoding) = decode("cpu_wide_ovf") else { return };
+    if !support::has_recordings("threads_with_overflows") {
+        return;
+    }
+    let decoding = decode("cpu_wide_ovf");
     let found = transfers(&decoding.events);
     assert_eq!(found.len(), 4);
     for (thread, found) in &found {
-        let truth = support::recording(&format!("cpu_wide_ovf.tid{}.truth.txt.xz", thread.0)).unwrap();
+        let truth = support::recording(&format!("cpu_wide_ovf.tid{}.truth.txt.xz", thread.0));
         assert_equal(found, &Truth::parse(&truth), &decoding);
     }
     let gaps = decoding.events.iter().filter(|event| matches!(event.kind, EventKind::Gap(_))).count();

@@ -263,8 +263,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("wallprof-bindings-{}", std::process::id()));
         std::fs::write(&folder, "").expect("written");
         if std::os::unix::fs::chown(&folder, Some(1000), None).is_err() {
-            eprintln!("skipped library_is_unknown_while_one_of_the_files_must_not_be_read: needs root");
-            return;
+            let test = "library_is_unknown_while_one_of_the_files_must_not_be_read";
+            return wallprof_testkit::skip(test, "giving a file to another user takes root");
         }
         let foreign = Arc::new(File::open(&folder).expect("a file"));
         std::fs::remove_file(&folder).expect("removed");

@@ -607,8 +607,8 @@ mod tests {
         use std::os::unix::process::CommandExt;
         let child = std::process::Command::new("sleep").arg("1000").uid(1000).spawn();
         let Ok(mut child) = child else {
-            eprintln!("skipped process_is_read_again_when_its_user_has_time: needs root");
-            return;
+            let test = "process_is_read_again_when_its_user_has_time";
+            return wallprof_testkit::skip(test, "starting a process of another user takes root");
         };
         let (mut known, pid) = (KnownProcesses::default(), child.id());
         wait_for_libraries(pid);

@@ -76,10 +76,11 @@ mod tests {
 
     const ANOTHER_USER: u32 = 12_345;
 
-    /// A folder of root's like /tmp, with a file `precious` beside it. `None` unless the caller is root.
-    fn shared_folder() -> Option<(tempfile::TempDir, PathBuf)> {
+    /// A folder of root's like /tmp, with a file `precious` beside it. `None`, and `test` is skipped, unless the
+    /// caller is root.
+    fn shared_folder(test: &str) -> Option<(tempfile::TempDir, PathBuf)> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: links of other users take root to make");
+            wallprof_testkit::skip(test, "links of other users take root to make");
             return None;
         }
         let outer = tempfile::tempdir().unwrap();
@@ -92,7 +93,8 @@ mod tests {
 
     #[test]
     fn link_of_another_user_in_a_sticky_folder_is_refused() {
-        let Some((outer, shared)) = shared_folder() else { return };
+        let test = "link_of_another_user_in_a_sticky_folder_is_refused";
+        let Some((outer, shared)) = shared_folder(test) else { return };
         let link = shared.join("a.db");
         symlink(outer.path().join("precious"), &link).unwrap();
         assert!(output_place(&link).is_ok(), "a link of the same user is followed");
@@ -106,7 +108,8 @@ mod tests {
 
     #[test]
     fn each_link_of_a_chain_is_judged() {
-        let Some((outer, shared)) = shared_folder() else { return };
+        let test = "each_link_of_a_chain_is_judged";
+        let Some((outer, shared)) = shared_folder(test) else { return };
         let (own, foreign) = (shared.join("own"), shared.join("foreign"));
         symlink(outer.path().join("precious"), &foreign).unwrap();
         lchown(&foreign, Some(ANOTHER_USER), None).unwrap();
@@ -116,7 +119,8 @@ mod tests {
 
     #[test]
     fn link_of_the_folder_owner_is_followed() {
-        let Some((outer, shared)) = shared_folder() else { return };
+        let test = "link_of_the_folder_owner_is_followed";
+        let Some((outer, shared)) = shared_folder(test) else { return };
         let link = shared.join("a.db");
         symlink(outer.path().join("precious"), &link).unwrap();
         lchown(&link, Some(ANOTHER_USER), None).unwrap();

@@ -181,8 +181,8 @@ fn killed_and_replaced() {
 
 fn another_user_reads() {
     if !am_root() {
-        println!("SKIPPED: reading as another user needs root");
-        return;
+        let test = "another_user_reads_copies_without_writing_anything";
+        return wallprof_testkit::skip(test, "reading as another user takes root");
     }
     let place = place();
     let mut writer = Writer::start(&place.file());
@@ -218,8 +218,8 @@ fn another_user_reads() {
 
 fn owned_by_the_caller() {
     if !am_root() {
-        println!("SKIPPED: being called by sudo needs root");
-        return;
+        let test = "under_sudo_the_file_belongs_to_the_caller";
+        return wallprof_testkit::skip(test, "giving a file to another user takes root");
     }
     let place = place();
     let mut child = Command::new(std::env::current_exe().unwrap())

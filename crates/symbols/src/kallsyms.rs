@@ -337,7 +337,10 @@ ffffffffc0200100 t bpf_prog_1234_ours\t[bpf]
     fn the_running_kernel_is_read_in_bounded_memory() {
         let symbols = match KernelSymbols::load() {
             Ok(symbols) => symbols,
-            Err(hidden) => return eprintln!("skipped: {hidden}"),
+            Err(hidden) => {
+                let test = "the_running_kernel_is_read_in_bounded_memory";
+                return wallprof_testkit::skip(test, &hidden.to_string());
+            }
         };
         let schedule = &symbols.text_ranges(&["schedule"])[0];
         assert_eq!(name_at(&symbols, schedule.start + 1), Some(("schedule", 1)));

@@ -176,8 +176,8 @@ fn code_of_another_program_gets_no_names_of_this_one() {
 #[test]
 fn a_container_has_its_own_tmp_and_pids() {
     if !is_root() {
-        eprintln!("skipped: namespaces need root");
-        return;
+        let test = "a_container_has_its_own_tmp_and_pids";
+        return wallprof_testkit::skip(test, "namespaces take root to make");
     }
     let program = compiler();
     // The program is reached by a descriptor: its folder is hidden by the new /tmp.
@@ -217,8 +217,7 @@ fn functions_of_node_have_names() {
     let mut command = Command::new("node");
     command.args(["--perf-basic-prof", "-e", source]).current_dir(folder.path());
     if run_quietly(Command::new("node").arg("--version")).is_none() {
-        eprintln!("skipped: node is not installed");
-        return;
+        return wallprof_testkit::skip("functions_of_node_have_names", "node is not installed");
     }
     let mut running = Running::of(&mut command);
     let map = Map::of(&running);

@@ -92,7 +92,8 @@ fn replaced_program_never_gets_names_of_the_new_file() {
 #[test]
 fn a_program_in_another_mount_namespace_is_found() {
     if !is_root() {
-        return eprintln!("SKIPPED: a mount namespace of its own needs root");
+        let test = "a_program_in_another_mount_namespace_is_found";
+        return wallprof_testkit::skip(test, "a mount namespace takes root to make");
     }
     let program = compile_c(&[]);
     let hidden = tempfile::tempdir().expect("a scratch folder");

@@ -45,11 +45,12 @@ fn addresses(program: &Program) -> Vec<u64> {
     (start..start + 16).collect()
 }
 
-fn mounted(program: &Program, answers_reads: bool) -> Option<(FuseMount, ModuleFile)> {
+/// The program in a file system of this process. `None`, and `test` is skipped, where none can be mounted.
+fn mounted(test: &str, program: &Program, answers_reads: bool) -> Option<(FuseMount, ModuleFile)> {
     let contents = std::fs::read(&program.path).expect("readable");
     let mount = if is_root() { FuseMount::new(contents, answers_reads) } else { None };
     if mount.is_none() {
-        eprintln!("skipped: needs root and /dev/fuse");
+        wallprof_testkit::skip(test, "mounting a file system takes root and /dev/fuse");
     }
     let mount = mount?;
     let file = File::open(mount.file()).expect("opens");
@@ -63,9 +64,10 @@ fn names(lines: &[Vec<SymbolLine>]) -> Vec<&str> {
 
 #[test]
 fn served_file_has_names_files_and_lines() {
+    const TEST: &str = "served_file_has_names_files_and_lines";
     for arguments in [&["-g"][..], &["-g", "-gz=zlib"], &[]] {
         let program = compile_c(arguments);
-        let Some((mount, module)) = mounted(&program, true) else { return };
+        let Some((mount, module)) = mounted(TEST, &program, true) else { return };
         let mut resolver = resolver(Duration::from_secs(100));
         let lines = resolver.resolve(&module, &addresses(&program));
         let names = names(&lines);
@@ -81,8 +83,9 @@ fn served_file_has_names_files_and_lines() {
 
 #[test]
 fn file_whose_reads_never_return_is_given_up() {
+    const TEST: &str = "file_whose_reads_never_return_is_given_up";
     let program = compile_c(&["-g"]);
-    let Some((mount, module)) = mounted(&program, false) else { return };
+    let Some((mount, module)) = mounted(TEST, &program, false) else { return };
     let mut resolver = resolver(Duration::from_secs(2));
     let lines = resolver.resolve(&module, &addresses(&program));
     assert!(names(&lines).is_empty(), "{lines:?}");
@@ -93,8 +96,9 @@ fn file_whose_reads_never_return_is_given_up() {
 
 #[test]
 fn nothing_else_reads_a_served_file() {
+    const TEST: &str = "nothing_else_reads_a_served_file";
     let program = compile_c(&["-g"]);
-    let Some((mount, module)) = mounted(&program, false) else { return };
+    let Some((mount, module)) = mounted(TEST, &program, false) else { return };
     assert!(lacks_debug_info(&module, &ResolverOptions { debug_dirs: vec![], ..Default::default() }));
     assert!(LazyCalls::read(&module).is_none());
     assert!(!exports_function(&module, "wanted"));
@@ -149,8 +153,9 @@ fn mapping_of(processes: &Processes, process: ProcessKey, path: &Path) -> (CodeR
 
 #[test]
 fn process_with_a_file_whose_daemon_is_silent_is_read_without_asking_it() {
+    const TEST: &str = "process_with_a_file_whose_daemon_is_silent_is_read_without_asking_it";
     let program = compile_c(&[]);
-    let Some((mount, _)) = mounted(&program, true) else { return };
+    let Some((mount, _)) = mounted(TEST, &program, true) else { return };
     let mapper = Mapper::start(&mount.file());
     let (process, path) = (mapper.key(), mount.file());
     mount.fall_silent();
@@ -175,8 +180,9 @@ fn process_with_a_file_whose_daemon_is_silent_is_read_without_asking_it() {
 
 #[test]
 fn mapping_of_a_served_file_is_assigned_when_its_headers_are_read() {
+    const TEST: &str = "mapping_of_a_served_file_is_assigned_when_its_headers_are_read";
     let program = compile_c(&[]);
-    let Some((mount, _)) = mounted(&program, true) else { return };
+    let Some((mount, _)) = mounted(TEST, &program, true) else { return };
     let mapper = Mapper::start(&mount.file());
     let (process, path) = (mapper.key(), mount.file());
     let mut processes = Processes::default();

@@ -96,8 +96,10 @@ mod tests {
     #[test]
     fn creating_thread_has_a_caller() {
         let Ok(libc) = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6") else {
-            eprintln!("skipped: no libc.so.6 where Debian has it");
-            return;
+            return wallprof_testkit::skip(
+                "creating_thread_has_a_caller",
+                "there is no libc.so.6 where Debian has it",
+            );
         };
         let (image, meter) = (&libc[..], crate::image::Meter::new(&crate::Unlimited));
         let elf = crate::elf::Elf::read(&image, &meter).expect("an ELF file");

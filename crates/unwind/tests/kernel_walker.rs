@@ -57,8 +57,8 @@ impl Memory for &Case {
 fn the_kernels_walker_and_the_reference_agree() {
     let Some(space) = space() else {
         assert!(std::env::var_os("WALLPROF_REQUIRE_BPF").is_none(), "no libc to walk through");
-        eprintln!("skipped: no libc.so.6 where Debian has it");
-        return;
+        let test = "the_kernels_walker_and_the_reference_agree";
+        return wallprof_testkit::skip(test, "there is no libc.so.6 where Debian has it");
     };
     let cases = cases(&space);
     let kernel = walk_on_host(&space, &cases);
@@ -89,7 +89,12 @@ fn space() -> Option<Space> {
     let folder = Path::new("/lib/x86_64-linux-gnu");
     let names = ["libc.so.6", "ld-linux-x86-64.so.2"];
     let tables: Option<Vec<Table>> = names.iter().map(|name| table(&folder.join(name))).collect();
-    let tables = tables?.into_iter().chain(go_root().and_then(|root| table(&root.join("bin/gofmt"))));
+    let of_go = go_root().and_then(|root| table(&root.join("bin/gofmt")));
+    if of_go.is_none() {
+        let test = "the_kernels_walker_and_the_reference_agree";
+        wallprof_testkit::excuse(test, "a program of Go", "go is not installed");
+    }
+    let tables = tables?.into_iter().chain(of_go);
     let mut start = 0x7f00_0000_0000u64;
     let place = |table: Table| {
         let len = table.pages().len() as u64 * 65_536;

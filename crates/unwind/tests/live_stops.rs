@@ -318,11 +318,13 @@ fn stops_in_all() -> usize {
     std::env::var("WALLPROF_STOPS").ok().and_then(|text| text.parse().ok()).unwrap_or(STOPS)
 }
 
-fn compare(name: &str, program: Option<Vec<String>>, share: usize) {
-    let Some(program) = program else { return eprintln!("skipped {name}: its compiler is not installed") };
+fn compare(test: &str, name: &str, program: Option<Vec<String>>, share: usize) {
+    let Some(program) = program else {
+        return wallprof_testkit::skip(test, "the compiler of its program is not installed");
+    };
     let wanted = stops_in_all() * share / 100;
     let Some(verdicts) = stops_of(&program, wanted) else {
-        return eprintln!("skipped {name}: gdb is not installed");
+        return wallprof_testkit::skip(test, "gdb is not installed");
     };
     let Verdicts { whole, out_of_reach, gdb_gave_up, frames, different } = verdicts;
     eprintln!(
@@ -335,32 +337,32 @@ fn compare(name: &str, program: Option<Vec<String>>, share: usize) {
 
 #[test]
 fn sixty_functions() {
-    compare("chain", Some(scenario("chain")), 15);
+    compare("sixty_functions", "chain", Some(scenario("chain")), 15);
 }
 
 #[test]
 fn odd_frames_and_signal_handlers() {
-    compare("shapes", Some(scenario("shapes")), 20);
+    compare("odd_frames_and_signal_handlers", "shapes", Some(scenario("shapes")), 20);
 }
 
 #[test]
 fn libraries_that_come_and_go() {
-    compare("loader", Some(scenario("loader")), 15);
+    compare("libraries_that_come_and_go", "loader", Some(scenario("loader")), 15);
 }
 
 #[test]
 fn a_cxx_program() {
-    compare("cc", compiled("cc", Command::new("g++").args(["-O2", "-g"]), "-o"), 20);
+    compare("a_cxx_program", "cc", compiled("cc", Command::new("g++").args(["-O2", "-g"]), "-o"), 20);
 }
 
 #[test]
 fn a_rust_program() {
     let mut rustc = Command::new("rustc");
     rustc.args(["--edition", "2024", "--crate-name", "program", "-O", "-g"]);
-    compare("rs", compiled("rs", &mut rustc, "-o"), 15);
+    compare("a_rust_program", "rs", compiled("rs", &mut rustc, "-o"), 15);
 }
 
 #[test]
 fn a_go_program() {
-    compare("go", compiled("go", Command::new("go").arg("build"), "-o"), 15);
+    compare("a_go_program", "go", compiled("go", Command::new("go").arg("build"), "-o"), 15);
 }

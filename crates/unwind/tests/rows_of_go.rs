@@ -9,18 +9,17 @@ use wallprof_unwind::{Rule, RuleKind, Table};
 
 #[test]
 fn a_program_at_a_fixed_address() {
-    compare("exe");
+    compare("a_program_at_a_fixed_address", "exe");
 }
 
 #[test]
 fn a_position_independent_program() {
-    compare("pie");
+    compare("a_position_independent_program", "pie");
 }
 
-fn compare(mode: &str) {
+fn compare(test: &str, mode: &str) {
     let Some(program) = program(mode) else {
-        eprintln!("skipped: go, which builds the program, is not there");
-        return;
+        return wallprof_testkit::skip(test, "go is not installed");
     };
     let image = std::fs::read(&program).expect("it was built");
     let table = Table::from_elf(&image).expect("it has a function table");

@@ -9,14 +9,20 @@ pub mod truth;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The bytes of a recording in `$WALLPROF_PT_DATA`, unpacked; `None`, with a message, if that is not set.
-pub fn recording(name: &str) -> Option<Vec<u8>> {
-    let Some(folder) = std::env::var_os("WALLPROF_PT_DATA") else {
-        eprintln!("skipped: {name} is read from the folder that WALLPROF_PT_DATA names, and it is not set");
-        return None;
-    };
+/// Whether the recordings are there. Without them `test` is skipped.
+pub fn has_recordings(test: &str) -> bool {
+    let is_set = std::env::var_os("WALLPROF_PT_DATA").is_some();
+    if !is_set {
+        wallprof_testkit::skip(test, "WALLPROF_PT_DATA, the folder of its recordings, is not set");
+    }
+    is_set
+}
+
+/// The bytes of a recording in `$WALLPROF_PT_DATA`, unpacked.
+pub fn recording(name: &str) -> Vec<u8> {
+    let folder = std::env::var_os("WALLPROF_PT_DATA").expect("a folder of recordings");
     let path = PathBuf::from(folder).join(name);
     let output = Command::new("xz").arg("-dc").arg(&path).output().expect("xz runs");
     assert!(output.status.success(), "xz cannot unpack {}", path.display());
-    Some(output.stdout)
+    output.stdout
 }

@@ -146,8 +146,8 @@ fn with_free_pages(free: u32, folder: &Path, writer: &std::process::Command) -> 
 #[test]
 fn disk_that_becomes_full_at_any_page_is_one_sentence_and_no_file_that_a_reader_finds() {
     if !rustix::process::geteuid().is_root() {
-        wallprof_testkit::skip("full disk", "only root can mount a small file system");
-        return;
+        let test = "disk_that_becomes_full_at_any_page_is_one_sentence_and_no_file_that_a_reader_finds";
+        return wallprof_testkit::skip(test, "only root can mount a small file system");
     }
     let (fixture, folder) = (Fixture::new(), tempfile::tempdir().unwrap());
     for writer in [export(&fixture, folder.path()), write_part(&fixture, folder.path())] {

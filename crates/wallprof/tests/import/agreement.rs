@@ -98,8 +98,8 @@ fn example(ours: &Frames, theirs: &Frames) -> String {
     format!("\n    ours: {}\n    perf: {}", text(ours), text(theirs))
 }
 
-fn comparison_of(what: &str, command: &[&str]) -> Option<Comparison> {
-    if !perf::works() {
+fn comparison_of(test: &str, what: &str, command: &[&str]) -> Option<Comparison> {
+    if !perf::works(test) {
         return None;
     }
     let options = ["-e", "cpu-clock", "-F", "1999", "--call-graph", "dwarf,16384"];
@@ -110,14 +110,15 @@ fn comparison_of(what: &str, command: &[&str]) -> Option<Comparison> {
     Some(comparison)
 }
 
-fn agrees(what: &str, command: &[&str]) {
-    let Some(comparison) = comparison_of(what, command) else { return };
+fn agrees(test: &str, what: &str, command: &[&str]) {
+    let Some(comparison) = comparison_of(test, what, command) else { return };
     assert!(comparison.share() >= 0.99, "{:.2} %: {comparison:#?}", comparison.share() * 100.0);
 }
 
 #[test]
 fn python() {
     agrees(
+        "python",
         "python3",
         &[
             "/usr/bin/python3",
@@ -131,8 +132,11 @@ fn python() {
 fn compiler() {
     let source = tempfile::Builder::new().suffix(".cc").tempfile().expect("a file");
     std::fs::write(source.path(), "#include <map>\n#include <regex>\nint main() { return std::regex_match(\"a\", std::regex(\"a\")); }\n").expect("written");
-    let comparison =
-        comparison_of("gcc", &["g++", "-O1", "-c", "-o", "/dev/null", source.path().to_str().expect("text")]);
+    let comparison = comparison_of(
+        "compiler",
+        "gcc",
+        &["g++", "-O1", "-c", "-o", "/dev/null", source.path().to_str().expect("text")],
+    );
     let Some(comparison) = comparison else { return };
     let different = comparison.samples - comparison.same - comparison.perf_gave_up;
     // Measured: 0.9 to 1.1 %, most of them in the dynamic linker, where perf takes a caller that leads
@@ -143,5 +147,5 @@ fn compiler() {
 #[test]
 fn database() {
     let query = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 400000) SELECT count(DISTINCT x % 1000), sum(length(hex(x))) FROM n;";
-    agrees("sqlite3", &["sqlite3", ":memory:", query]);
+    agrees("database", "sqlite3", &["sqlite3", ":memory:", query]);
 }

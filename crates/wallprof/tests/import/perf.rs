@@ -21,15 +21,19 @@ pub struct Printed {
     pub kernel: usize,
 }
 
-/// Whether perf can sample here. If it is required and installed, a failure to sample fails the test.
-pub fn works() -> bool {
-    let Ok(version) = Command::new("perf").arg("--version").output() else { return false };
+/// Whether perf can sample here; else `test` is skipped. If it is required and installed, a failure to sample
+/// fails the test.
+pub fn works(test: &str) -> bool {
+    let Ok(version) = Command::new("perf").arg("--version").output() else {
+        wallprof_testkit::skip(test, "perf is not installed (Debian: linux-perf)");
+        return false;
+    };
     let probe = record(&["-e", "cpu-clock"], &["true"]);
     let works = version.status.success() && probe.is_some();
     let required = std::env::var_os("WALLPROF_REQUIRE_BPF").is_some_and(|value| value == "1");
     assert!(works || !required, "perf is installed and cannot record");
     if !works {
-        wallprof_testkit::skip("imports of perf.data", "perf does not work here");
+        wallprof_testkit::skip(test, "perf does not work here");
     }
     works
 }
