@@ -1,6 +1,6 @@
 //! Sixty functions without frame pointers, and one in 120 frames.
 
-use crate::expected::{NO_NEW_CODE, assert_as_expected};
+use crate::expected::assert_as_expected;
 use crate::taken::user_stacks;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
@@ -27,7 +27,7 @@ fn sixty_functions(test: &str, program: &str) {
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", RATE], &[]);
     let truth = scenario.run();
     let recording = recorder.stop();
-    assert_as_expected(&truth.all("stack"), &user_stacks(&recording.path()), NO_NEW_CODE);
+    assert_as_expected(&truth.all("stack"), &user_stacks(&recording.path()), 0);
 }
 
 /// A sampler at 10 kHz interrupts the walks at switches, and its own.
@@ -38,5 +38,5 @@ fn walks_that_interrupt_each_other_stay_right() {
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", "10000"], &[]);
     let truth = scenario.run();
     let recording = recorder.stop();
-    assert_as_expected(&truth.all("stack"), &user_stacks(&recording.path()), NO_NEW_CODE);
+    assert_as_expected(&truth.all("stack"), &user_stacks(&recording.path()), 0);
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::expected::{NEW_CODE, assert_as_expected};
+use crate::expected::{Expected, assert_right, missing};
 use crate::taken::{Doing, Taken, user_stacks};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
@@ -20,6 +20,12 @@ fn in_linker(stack: &Taken) -> bool {
     inside >= 2 && caller.is_some_and(|name| name.starts_with("call_lazy_"))
 }
 
+/// Each call has the plugin at a new address, which the recorder learns while the call runs: a walk may end
+/// there. After the call the frame belongs to no file. All other code is known when the recording begins.
+fn is_of_plugin(stack: &Taken) -> bool {
+    stack.frames.iter().any(|frame| frame.module == "libplugin.so" || frame.module.is_empty())
+}
+
 #[test]
 fn functions_that_are_bound_and_libraries_that_come_and_go() {
     let Some(_guard) = machine::reserve("functions_that_are_bound_and_libraries_that_come_and_go") else {
@@ -30,7 +36,14 @@ fn functions_that_are_bound_and_libraries_that_come_and_go() {
     let truth = scenario.run();
     let recording = recorder.stop();
     let stacks = user_stacks(&recording.path());
-    assert_as_expected(&truth.all("stack"), &stacks, NEW_CODE);
+    let expected: Vec<Expected> = truth.all("stack");
+    assert_right(&expected, &stacks);
+    if let Some(missing) = missing(&expected, &stacks) {
+        panic!("{missing}");
+    }
+    for stack in stacks.iter().filter(|stack| stack.thread == "loader") {
+        assert!(stack.is_complete() || is_of_plugin(stack), "{stack}");
+    }
     let bound = truth.one::<Bound>("bound").functions;
     if bound == 0 {
         return wallprof_testkit::skip("stacks inside _dl_fixup", "there is no userfaultfd");

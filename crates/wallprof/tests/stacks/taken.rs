@@ -6,7 +6,7 @@ use std::path::Path;
 
 use wallprof_model::event::Weighted;
 use wallprof_model::profile::ResolvedStack;
-use wallprof_model::{FrameKind, StackEnd, State};
+use wallprof_model::{EpochSecond, FrameKind, MonoNs, StackEnd, State, ThreadKey};
 use wallprof_recording::{Recording, StallFilter};
 
 /// The state of a thread when its stack was taken.
@@ -20,11 +20,22 @@ pub enum Doing {
     Event,
 }
 
+/// The time of a stack, as far as the recording has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Of a sum over a second.
+    Second(EpochSecond),
+    /// The start of an interval with a row of its own.
+    Start(MonoNs),
+}
+
 /// One distinct stack of one thread.
 #[derive(Debug)]
 pub struct Taken {
+    pub key: ThreadKey,
     pub thread: String,
     pub doing: Doing,
+    pub when: When,
     /// How often it was taken.
     pub count: u64,
     pub end: StackEnd,
@@ -45,6 +56,19 @@ impl Taken {
     pub fn is_complete(&self) -> bool {
         self.end == StackEnd::Complete
     }
+
+    /// The start of an interval.
+    pub fn start(&self) -> Option<MonoNs> {
+        if let When::Start(start) = self.when { Some(start) } else { None }
+    }
+
+    /// The second of samples of running code.
+    pub fn running_second(&self) -> Option<EpochSecond> {
+        match self.when {
+            When::Second(second) if self.doing == Doing::Running => Some(second),
+            _ => None,
+        }
+    }
 }
 
 impl Place {
@@ -55,7 +79,8 @@ impl Place {
 
 impl fmt::Display for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?} {:?} x{}:", self.thread, self.doing, self.end, self.count)?;
+        let Taken { thread, doing, when, end, count, .. } = self;
+        write!(f, "{thread} {doing:?} {when:?} {end:?} x{count}:")?;
         self.frames
             .iter()
             .try_for_each(|frame| write!(f, " {}({})", frame.symbol.as_deref().unwrap_or("?"), frame.module))
@@ -71,20 +96,23 @@ pub fn user_stacks(file: &Path) -> Vec<Taken> {
         .into_iter()
         .map(|thread| (thread.info.key, thread.info.comm))
         .collect();
-    let name = |key| threads.get(&key).cloned().unwrap_or_default();
     let mut taken = Vec::new();
+    let mut push = |key: ThreadKey, doing, when, count, stack: &ResolvedStack| {
+        let (thread, frames) = (threads.get(&key).cloned().unwrap_or_default(), frames_of(stack));
+        taken.push(Taken { key, thread, doing, when, count, end: stack.end, frames });
+    };
     for row in recording.samples(..).expect("samples") {
         let row = row.expect("a sample");
         let Some(stack) = row.user else { continue };
         let stack = recording.resolve(stack).expect("a stack");
-        taken.push(from_stack(name(row.thread), doing(row.what), row.count, &stack));
+        push(row.thread, doing(row.what), When::Second(row.second), row.count, &stack);
     }
     let all = StallFilter { include_voluntary: true, ..StallFilter::default() };
     for stall in recording.stalls(&all).expect("stalls") {
         let stall = stall.expect("a stall");
         if let Some(stack) = &stall.user {
             let doing = if stall.blocked_ns > 0 { Doing::Blocked } else { Doing::Waiting };
-            taken.push(from_stack(name(stall.thread), doing, 1, stack));
+            push(stall.thread, doing, When::Start(stall.start), 1, stack);
         }
     }
     taken
@@ -99,7 +127,7 @@ fn doing(what: Weighted) -> Doing {
     }
 }
 
-fn from_stack(thread: String, doing: Doing, count: u64, stack: &ResolvedStack) -> Taken {
+fn frames_of(stack: &ResolvedStack) -> Vec<Place> {
     let place = |frame: &wallprof_model::profile::ResolvedFrame| {
         let module = frame.module.as_deref().unwrap_or_default();
         Place {
@@ -108,6 +136,5 @@ fn from_stack(thread: String, doing: Doing, count: u64, stack: &ResolvedStack) -
             kind: frame.kind,
         }
     };
-    let frames = stack.frames.iter().map(|frame| place(frame)).collect();
-    Taken { thread, doing, count, end: stack.end, frames }
+    stack.frames.iter().map(|frame| place(frame)).collect()
 }
