@@ -23,16 +23,17 @@ have() {
     command -v "$1" >/dev/null
 }
 
-# Waits until CHECK holds for the process PID, which must live on, for at most 20 s.
+# Waits until CHECK holds for the process PID, which must live on, for at most $longest seconds: 20 where it is not
+# set.
 wait_until() { # PID CHECK ARGUMENT…
-    local pid=$1 tries
+    local pid=$1 tries longest=${longest:-20}
     shift
-    for ((tries = 0; tries < 2000; tries++)); do
+    for ((tries = 0; tries < longest * 100; tries++)); do
         "$1" "$pid" "${@:2}" && return 0
         kill -0 "$pid" 2>/dev/null || return 1
         sleep 0.01
     done
-    echo 'not ready within 20 s' >>"$scratch/output"
+    echo "not ready within $longest s" >>"$scratch/output"
     return 1
 }
 

@@ -53,7 +53,7 @@ start_scenario() { # NAME
 
 open_gate() { # NAME
     echo >&3
-    wait_until "$scenario" has_logged end || fail "$1 does not end"
+    longest=$((seconds + 20)) wait_until "$scenario" has_logged end || fail "$1 does not end"
 }
 
 end_scenario() {

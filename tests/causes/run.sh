@@ -37,7 +37,7 @@ readonly PROGRAMS=$HERE/programs
 readonly BUILT=$PWD/target/causes
 WALLPROF=$(realpath -m "${WALLPROF:-target/release/wallprof}")
 readonly WALLPROF
-readonly SECONDS_OF_RUN=${SECONDS_OF_RUN:-8}
+SECONDS_OF_RUN=${SECONDS_OF_RUN:-8}
 # The recording ends before the workload does, so that it has no end of a program in it: a virtual machine
 # and the recorder take seconds to start on a busy machine.
 readonly SECONDS_RECORDED=$((SECONDS_OF_RUN - 4))
@@ -174,12 +174,14 @@ try_target() { target > "$WORK/record"; }
 # A recorder that was ready late, on a busy machine, has missed the workload or has its end in the recording:
 # that says nothing of the finding.
 record() { # cause|twin
-    local attempt
+    local attempt SECONDS_OF_RUN=$SECONDS_OF_RUN
     for attempt in 1 2 3; do
         if record_once "$1" && was_in_time "$1"; then
             return
         fi
         say "$case: the recorder was not ready in time for the $1, attempt $attempt"
+        # The recording lasts as long, and the recorder has more time to start.
+        SECONDS_OF_RUN=$((SECONDS_OF_RUN * 2))
     done
     return 1
 }

@@ -4,6 +4,8 @@
 import { chromium } from "playwright-core";
 
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
+// Of a single condition, such as the start of the browser or a text on the page.
+const TIMEOUT_MS = 120_000;
 
 export function check(holds, message) {
   if (!holds) throw new Error(message);
@@ -11,9 +13,10 @@ export function check(holds, message) {
 
 /** Runs `steps(page, answers)`; the next dialog gets the next of `answers`. */
 export async function inBrowser(steps) {
-  const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"], timeout: TIMEOUT_MS });
   try {
     const page = await browser.newPage({ viewport: { width: 1400, height: 900 } });
+    page.setDefaultTimeout(TIMEOUT_MS);
     const complaints = [];
     const answers = [];
     page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));

@@ -23,7 +23,7 @@ async function open(page) {
 
 await inBrowser(async (page) => {
   await open(page);
-  await page.getByText("(1/3)").first().waitFor({ timeout: 20_000 });
+  await page.getByText("(1/3)").first().waitFor();
   check(wall("engine") > 0 && wall("housekeeper") > 0, "threads are profiles");
   const shown = new Set();
   for (const _ of profile.profiles) {

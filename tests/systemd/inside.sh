@@ -28,14 +28,13 @@ runs_again() { is ActiveState active && is NRestarts 1; }
 opens() { [[ $(wallprof report "$1" --json | grep -c '"schema"') == 1 ]]; }
 is_one_plain_file() { [[ -e $RECORDING && ! -e $RECORDING-wal ]]; }
 
-# Waits for CONDITION for at most 20 s.
+# Waits for CONDITION for at most 60 s.
 within() { # CONDITION…
-    local tries
-    for ((tries = 0; tries < 200; tries++)); do
-        "$@" && return 0
+    local until=$((SECONDS + 60))
+    until "$@"; do
+        ((SECONDS < until)) || return 1
         sleep 0.1
     done
-    return 1
 }
 
 check_all() {

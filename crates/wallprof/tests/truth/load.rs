@@ -18,7 +18,7 @@ impl Load {
     /// One CPU hog a CPU and one that allocates. `None` where `stress-ng` is not installed.
     pub fn stress() -> Option<Self> {
         let child = Command::new("stress-ng")
-            .args(["--cpu", "2", "--vm", "1", "--vm-bytes", "64M", "--timeout", "120"])
+            .args(["--cpu", "2", "--vm", "1", "--vm-bytes", "64M", "--timeout", "600"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
