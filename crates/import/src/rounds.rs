@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn record_is_held_until_the_end_of_the_next_round() {
         let out = times(&mut Rounds::default(), &[5, 3, 0, 4, 9, 0, 7, 0]);
-        let nothing = Vec::new();
+        let nothing: Vec<u64> = Vec::new();
         assert_eq!(out[..5], [&nothing, &nothing, &nothing, &nothing, &nothing].map(Clone::clone));
         assert_eq!((&out[5], &out[7]), (&vec![3, 4, 5], &vec![7, 9]));
     }

@@ -49,7 +49,7 @@ fn replay(name: &str, segments_a_piece: usize) -> Replayed {
     let whole = Segment { start: 0, end: trace.bytes.len(), first: true };
     let mut events = Vec::new();
     decode_segment(&trace, whole, &mut RunCache::new(), &mut events);
-    Some(Replayed { threads, events, program })
+    Replayed { threads, events, program }
 }
 
 /// Every path as text with all its numbers.

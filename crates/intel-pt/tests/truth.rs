@@ -30,7 +30,7 @@ fn decode(name: &str) -> Decoding {
     let mut events = Vec::new();
     decode_segment(&trace, whole, &mut RunCache::new(), &mut events);
     assert_eq!(in_segments(&trace), events, "segments decode independently");
-    Some(Decoding { events, recording })
+    Decoding { events, recording }
 }
 
 /// Each segment alone, the last ones first, with a cache of its own every other time.

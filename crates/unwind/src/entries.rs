@@ -147,7 +147,7 @@ impl Reader<'_, '_, '_> {
         match self.section.form {
             Form::EhFrame => outline.id == 0,
             Form::DebugFrame if outline.at - outline.id_at == 8 => outline.id == u64::MAX,
-            Form::DebugFrame => outline.id == u32::MAX.into(),
+            Form::DebugFrame => outline.id == u64::from(u32::MAX),
         }
     }
 
