@@ -8,9 +8,8 @@
 #   -k   keeps each case's cause.db, twin.db and the findings' text in FOLDER/CASE
 #
 # Uses target/release/wallprof (WALLPROF names another), as root. Prints a table. Exit code 1: a case was wrong.
-# Waits for a CPU that was mostly with programs outside of the recording, a full machine of whose CPU time the
-# recorded programs used less than a quarter, steal time, and timers that were late for a bystander as well
-# (programs/timers.c) do not count on a shared machine. Each such finding is printed.
+# Findings whose cause is the machine (docs/findings.md, "The program or the machine") do not count: it is shared.
+# Each such finding is printed.
 # A case whose packages are missing, or whose `skip_unless` fails, is skipped with a message.
 #
 # A case is a file cases/PROGRAM-CAUSE.sh, sourced by bash. A command that fails in its functions ends it. It
@@ -20,6 +19,8 @@
 #   text          an extended regular expression that matches in the first finding as `report` prints it,
 #                 on one line. It has to name cause, place and culprit
 #   skip_unless   optional: a command that succeeds where the case can run
+#   planted       optional: a rule whose findings count although their cause is the machine, because the case
+#                 itself changes that
 # and defines functions, which print nothing and have the folder $WORK for their files:
 #   prepare       starts the software and loads data; optional
 #   cause, twin   run the workload for $SECONDS_OF_RUN, with the cause and without
@@ -193,7 +194,7 @@ was_in_time() { # cause|twin
 
 # Records while `cause` or `twin` runs, from the moment at which there is a target.
 record_once() { # cause|twin
-    local workload recorder bystander arguments
+    local workload recorder arguments
     rm -f "$WORK/target"
     workload_start=$EPOCHREALTIME
     "$1" > "$WORK/$1.out" &
@@ -201,35 +202,28 @@ record_once() { # cause|twin
     pids+=("$workload")
     until_ready try_target || return 1
     read -ra arguments < "$WORK/record"
-    "$TIMERS" > "$WORK/$1.timers" &
-    bystander=$!
-    pids+=("$bystander")
     "$WALLPROF" record "${arguments[@]}" -d "$SECONDS_RECORDED" -o "$WORK/$1.db" > "$WORK/$1.log" 2>&1 &
     recorder=$!
     wait "$recorder" || {
         say "$case: record ${arguments[*]} failed: $(tail -1 "$WORK/$1.log")"
         return 1
     }
-    kill "$bystander"
-    wait "$bystander"
     wait "$workload" || true
     "$WALLPROF" report "$WORK/$1.db" > "$WORK/$1.txt" || return 1
     "$WALLPROF" report --json "$WORK/$1.db" > "$WORK/$1.json"
 }
 
-# Findings as lines `number<tab>rule<tab>title`. Those of a busy neighbour are left out and printed to stderr:
-# the machine is shared, and they name another program, or the host, as the one that had the CPU most.
+# Findings as lines `number<tab>rule<tab>title`. Those of the machine are left out and printed to stderr.
 own_findings() { # cause|twin
-    local number rule title names
-    names=$(jq -r '[.threads[] | .comm, .process] | unique | .[] // empty' "$WORK/$1.json")
-    while IFS=$'\t' read -r number rule title; do
-        if is_of_a_neighbour "$rule" "$title" "$names" || { [[ $rule == oversleep ]] && timers_were_late "$1"; }; then
+    local number cause rule title
+    while IFS=$'\t' read -r number cause rule title; do
+        if [[ $cause == machine && $rule != "$planted" ]]; then
             echo "$rule" >> "$WORK/$1.excused"
             say "$case: excused in the $1: $rule: $title"
         else
             printf '%s\t%s\t%s\n' "$number" "$rule" "$title"
         fi
-    done < <(jq -r '.findings | to_entries[] | [.key + 1, .value.rule, .value.title] | @tsv' "$WORK/$1.json")
+    done < <(jq -r '.findings | to_entries[] | [.key + 1, (.value | .cause, .rule, .title)] | @tsv' "$WORK/$1.json")
 }
 
 # A finding of the cause as `report` prints it, on one line.
@@ -241,40 +235,11 @@ finding_text() { # NUMBER
         found { $1 = $1; printf "%s ", $0 }' <(sed -n '/^Findings/,$p' "$WORK/cause.txt")
 }
 
-# The sum of the shares of these names.
-own_percent() { # SHARES NAMES
-    local name percent sum=0
-    while IFS=$'\t' read -r name percent; do
-        ! grep -qxF -- "$name" <<< "$2" || sum=$((sum + percent))
-    done < <(sed -nE 's/^(.*[^ ]) (for )?<?([0-9]+)[0-9.]* %.*/\1\t\3/p' <<< "$1")
-    echo "$sum"
-}
-
-is_of_a_neighbour() { # RULE TITLE NAMES
-    local shares most
-    case $1 in
-    steal) return 0 ;;
-    run-queue | preempted | cpu-saturated) ;;
-    *) return 1 ;;
-    esac
-    [[ $2 == *'no thread of this machine had the CPU'* ]] && return 0
-    # The largest share is named first.
-    shares=$(sed -nE 's/.*(the CPUs? w(as|ere) with|of the CPU time) (.+)/\3/p' <<< "$2" | sed 's/, \| and /\n/g')
-    most=$(sed -E 's/ (for )?<?[0-9.]+ %.*//; q' <<< "$shares")
-    [[ -n $most ]] || return 1
-    ! grep -qxF -- "$most" <<< "$3" || { [[ $1 == cpu-saturated ]] && (($(own_percent "$shares" "$3") < 25)); }
-}
-
-# The rule asks for a hundredth of a thread's time; half as much of the bystander's is no chance.
-timers_were_late() { # cause|twin
-    (($(< "$WORK/$1.timers") >= 5))
-}
-
 # Prints `right<tab>…` or `wrong<tab>…`, then the first finding and the twin's findings.
 run_case() {
     local number rule title first='' twin verdict=right package workload_start
     # Not local: the trap at the end of the subshell needs them.
-    case=$1 pids=() packages='' kind='' text='' skip_unless='' finished=''
+    case=$1 pids=() packages='' kind='' text='' skip_unless='' planted='' finished=''
     set -e
     prepare() { :; }
     clean() { :; }
@@ -321,8 +286,6 @@ for case in "${cases[@]}"; do
     [[ -f $HERE/cases/$case.sh ]] || fail "there is no case $case in tests/causes/cases"
 done
 
-TIMERS=$(program timers.c)
-readonly TIMERS
 right=0 wrong=0 skipped=0
 echo '| case | first finding | verdict | twin |'
 echo '| --- | --- | --- | --- |'

@@ -277,11 +277,30 @@ pub struct FoldedStalls {
     pub max_ns: u64,
 }
 
+/// Where the cause of a finding lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// In the recorded program.
+    Program,
+    /// In the machine: other programs, its configuration, a hypervisor.
+    Machine,
+}
+
+impl Cause {
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Program => "program",
+            Cause::Machine => "machine",
+        }
+    }
+}
+
 /// A conclusion with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The rule that draws it: `lock-wait`, `deadlock` …
     pub rule: String,
+    pub cause: Cause,
     /// One sentence: the threads, the place, the time and the cause. Names are those of the recorded machine.
     pub title: String,
     /// What to do about it.

@@ -158,11 +158,13 @@ fn integer(value: u64) -> i64 {
 mod tests {
     use super::*;
     use crate::{Recorder, RecordingStart};
+    use wallprof_model::profile::Cause;
     use wallprof_model::{MonoNs, ThreadKey};
 
     fn finding(rule: &str, stalls: &[u64]) -> Finding {
         Finding {
             rule: rule.into(),
+            cause: Cause::Program,
             title: "engine waited".into(),
             advice: "hold it for less time".into(),
             threads: vec![ThreadKey(2), ThreadKey(1)],

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fixture::*;
 use rusqlite::Connection;
-use wallprof_model::profile::Finding;
+use wallprof_model::profile::{Cause, Finding};
 use wallprof_model::{MonoNs, StallKind, ThreadKey};
 use wallprof_recording::{
     Additions, BlameRow, Conclusions, Error, Naming, Recording, SCHEMA, StallFilter, write_findings,
@@ -120,6 +120,7 @@ fn schema_of(path: &Path) -> u32 {
 fn change_brings_each_layout_to_the_current_schema_and_keeps_its_rows() {
     let finding = Finding {
         rule: "lock".into(),
+        cause: Cause::Program,
         title: "t".into(),
         advice: "a".into(),
         threads: vec![ThreadKey(1)],

@@ -17,6 +17,7 @@ pub struct Report {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Finding {
     pub rule: String,
+    pub cause: Cause,
     pub title: String,
     pub advice: String,
     pub threads: Vec<u64>,
@@ -24,6 +25,14 @@ pub struct Finding {
     pub total_ns: u64,
     pub max_ns: u64,
     pub stalls: Vec<u64>,
+}
+
+/// Whose doing a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cause {
+    Program,
+    Machine,
 }
 
 #[derive(Debug, Deserialize)]

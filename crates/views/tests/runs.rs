@@ -2,6 +2,7 @@
 
 use wallprof_analysis::diff::Group;
 use wallprof_analysis::runs::{FoundInRun, Run, RunGroup, Sum, ThreadTime, What, compare_groups};
+use wallprof_model::profile::Cause;
 use wallprof_model::{EpochNs, Reason, State};
 use wallprof_views::{
     ComparedGroup, ComparedRuns, FoundRun, Style, bmf_json, compared_json, compared_text, runs_json,
@@ -22,7 +23,12 @@ fn run(version: &str, lock_ms: u64) -> Run {
         start: Some(EpochNs(1_795_248_000_000_000_000)),
         duration_ns: 10_000_000_000,
         threads: [(group, time)].into(),
-        findings: vec![FoundInRun { rule: "lock-wait".into(), title: HOSTILE.into(), total_ns: 5 }],
+        findings: vec![FoundInRun {
+            rule: "lock-wait".into(),
+            cause: Cause::Program,
+            title: HOSTILE.into(),
+            total_ns: 5,
+        }],
         ..Run::default()
     }
 }

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use wallprof_analysis::rules::RULES;
-use wallprof_analysis::runs::{Limit, LimitError, Limited, Run, exceeded};
+use wallprof_analysis::runs::{FoundInRun, Limit, LimitError, Limited, Run, exceeded};
 use wallprof_analysis::text_from_ns;
+use wallprof_model::profile::Cause;
 
 use crate::args::CheckArgs;
 use crate::failure::{Exit, Failure, say};
@@ -40,7 +41,9 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
             )));
         }
     }
-    let violations = violations(&run, &limits, &args.no_findings);
+    let (excused, refused) = excused(refused(&run, &args.no_findings), args.shared_machine);
+    excused.iter().for_each(|found| say(&excuse(found)));
+    let violations = violations(&run, &limits, &refused);
     violations.iter().for_each(|violation| say(violation));
     match violations.is_empty() {
         true => Ok(ExitCode::SUCCESS),
@@ -51,20 +54,31 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
 /// The name that stands for every finding.
 const ANY: &str = "any";
 
-/// A sentence for each limit that does not hold.
-fn violations(run: &Run, limits: &[Limit], no_findings: &[String]) -> Vec<String> {
+/// The findings that must not be there.
+fn refused<'r>(run: &'r Run, no_findings: &[String]) -> Vec<&'r FoundInRun> {
+    let is_refused = |rule: &String| no_findings.iter().any(|name| name == ANY || name == rule);
+    run.findings.iter().filter(|found| is_refused(&found.rule)).collect()
+}
+
+/// Those that are excused, and those that are not. A machine that others use excuses what it does itself.
+fn excused(refused: Vec<&FoundInRun>, shared_machine: bool) -> (Vec<&FoundInRun>, Vec<&FoundInRun>) {
+    refused.into_iter().partition(|found| shared_machine && found.cause == Cause::Machine)
+}
+
+fn excuse(found: &FoundInRun) -> String {
+    format!("the finding {} is excused, the machine is its cause: {}", found.rule, found.title)
+}
+
+/// A sentence for each limit that does not hold, and for each refused finding.
+fn violations(run: &Run, limits: &[Limit], refused: &[&FoundInRun]) -> Vec<String> {
     let of_limits = limits.iter().filter_map(|limit| {
         let measured = exceeded(run, limit)?.measured_ns;
         let (has, most) = (text_from_ns(measured, "µs"), text_from_ns(limit.most_ns, "µs"));
         let of = if matches!(limit.on, Limited::Span { .. }) { "" } else { " of each second" };
         Some(format!("{} took {has}{of}, more than the limit of {most}", name_of(&limit.on)))
     });
-    let is_refused = |rule: &String| no_findings.iter().any(|name| name == ANY || name == rule);
-    let of_findings = run
-        .findings
-        .iter()
-        .filter(|finding| is_refused(&finding.rule))
-        .map(|finding| format!("the finding {} is there: {}", finding.rule, finding.title));
+    let of_findings =
+        refused.iter().map(|found| format!("the finding {} is there: {}", found.rule, found.title));
     of_limits.chain(of_findings).collect()
 }
 
@@ -101,24 +115,46 @@ fn sentence(error: &LimitError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wallprof_analysis::runs::{FoundInRun, Sum};
+    use wallprof_analysis::runs::Sum;
+
+    fn finding(rule: &str, cause: Cause) -> FoundInRun {
+        FoundInRun { rule: rule.into(), cause, title: format!("a {rule}"), total_ns: 1 }
+    }
+
+    #[test]
+    fn a_shared_machine_excuses_its_own_doing_only() {
+        let findings = vec![finding("preempted", Cause::Machine), finding("preempted", Cause::Program)];
+        let run = Run { findings, ..Run::default() };
+        let causes = |found: Vec<&FoundInRun>| found.iter().map(|found| found.cause).collect::<Vec<_>>();
+        for name in [ANY, "preempted"] {
+            let (machines, programs) = excused(refused(&run, &[name.into()]), true);
+            assert_eq!(
+                excuse(machines[0]),
+                "the finding preempted is excused, the machine is its cause: a preempted"
+            );
+            assert_eq!((causes(machines), causes(programs)), (vec![Cause::Machine], vec![Cause::Program]));
+        }
+        let (machines, all) = excused(refused(&run, &[ANY.into()]), false);
+        assert_eq!((machines.len(), all.len()), (0, 2));
+        assert_eq!(refused(&run, &["deadlock".into()]).len(), 0);
+    }
 
     #[test]
     fn each_violated_limit_has_a_sentence() {
         let mut run = Run { duration_ns: 1_000_000_000, ..Run::default() };
         run.meanings.insert("row lock".into(), Sum { count: 3, ns: 7_000_000 });
-        run.findings.push(FoundInRun { rule: "deadlock".into(), title: "two threads".into(), total_ns: 1 });
+        run.findings.push(finding("deadlock", Cause::Program));
         let limit = |text: &str| Limit::parse(text).unwrap();
         let found = violations(
             &run,
             &[limit("meaning:row lock=5ms/s"), limit("meaning:GIL=0/s"), limit("meaning:row lock=7ms/s")],
-            &["deadlock".into(), "lock-wait".into()],
+            &refused(&run, &["deadlock".into(), "lock-wait".into()]),
         );
         assert_eq!(
             found,
             [
                 "waits with the meaning `row lock` took 7.00 ms of each second, more than the limit of 5.00 ms",
-                "the finding deadlock is there: two threads",
+                "the finding deadlock is there: a deadlock",
             ]
         );
         run.spans.entry("order".into()).or_default().record(900_000);
@@ -130,7 +166,9 @@ mod tests {
                 "the longest span `order` took 900 µs, more than the limit of 200 µs",
             ]
         );
-        assert_eq!(violations(&run, &[], &[ANY.into()]).len(), 1);
-        assert!(violations(&run, &[limit("reason:lock=0/s")], &["lock-wait".into()]).is_empty());
+        assert_eq!(violations(&run, &[], &refused(&run, &[ANY.into()])).len(), 1);
+        assert!(
+            violations(&run, &[limit("reason:lock=0/s")], &refused(&run, &["lock-wait".into()])).is_empty()
+        );
     }
 }

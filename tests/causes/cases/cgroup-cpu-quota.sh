@@ -2,6 +2,8 @@
 packages=gcc
 skip_unless='[ -e /sys/fs/cgroup/cpu/cpu.cfs_quota_us ] || grep -qw cpu /sys/fs/cgroup/cgroup.subtree_control'
 kind=cpu-throttling
+# The quota.
+planted=cpu-throttling
 text='pricing could not run because its control group /wallprof-causes-.* had used up its CPU quota \(5 %\)'
 prepare() {
     binary=$(program burn.c)

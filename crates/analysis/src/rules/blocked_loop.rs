@@ -105,7 +105,8 @@ fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -
         );
         let advice = "Let another thread do what takes so long, or divide it: all else that the loop serves is late \
                       by as much.";
-        Some(Conclusion { title, advice: advice.into(), threads, delays, cases: Vec::new() })
+        let (cases, interrupts) = (Vec::new(), Vec::new());
+        Some(Conclusion { title, advice: advice.into(), threads, delays, cases, interrupts })
     });
     conclusions.collect()
 }

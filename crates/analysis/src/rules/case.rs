@@ -52,6 +52,8 @@ pub struct Case {
     pub ran_instead: Box<[(Party, u64)]>,
     /// For how long threads had the CPU meanwhile, those that are not listed, too.
     pub ran_ns: u64,
+    /// The part of it in which threads had it that are neither recorded nor of the waiting thread's process.
+    pub outside_ns: u64,
     /// `None`: an interval off the CPU.
     pub fault: Option<PageFault>,
     pub first_call: Option<Arc<FirstCall>>,
@@ -123,9 +125,23 @@ impl Case {
         self.overslept_ns.unwrap_or(self.duration_ns())
     }
 
+    /// For how long it was ready to run and waited for a CPU, ns: the end of the interval.
+    pub fn cpu_wait_ns(&self) -> u64 {
+        if self.reason == StallReason::Preempted { self.duration_ns() } else { self.runnable_ns }
+    }
+
     /// When it was woken: the wait for a CPU comes after that.
     pub fn woken(&self) -> MonoNs {
         MonoNs(self.end.0.saturating_sub(self.runnable_ns).max(self.start.0))
+    }
+
+    /// From when on it kept its thread from what the thread would have done with a CPU: all of a wait that counts
+    /// as one for a CPU.
+    pub fn queued_from(&self) -> MonoNs {
+        match self.reason {
+            StallReason::Preempted | StallReason::Runnable => self.start,
+            _ => self.woken(),
+        }
     }
 
     /// The duration without the wait for a CPU.

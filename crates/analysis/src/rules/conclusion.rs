@@ -5,12 +5,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use wallprof_model::profile::Finding;
+use wallprof_model::profile::{Finding, InterruptRow};
 use wallprof_model::{MonoNs, ThreadKey};
 
 use super::case::{Case, mostly};
+use super::cause::cause;
 use super::evidence::Evidence;
 use super::limits::Delays;
+use super::spec::RuleSpec;
 use super::wording;
 use crate::receive::Backlog;
 use crate::recurrence::recurrence;
@@ -30,6 +32,8 @@ pub(super) struct Conclusion<'e> {
     pub threads: Vec<ThreadKey>,
     pub delays: Delays,
     pub cases: Vec<&'e Case>,
+    /// The interrupts of a conclusion about interrupts; else none.
+    pub interrupts: Vec<&'e InterruptRow>,
 }
 
 /// Cases of one cause that are worth a finding.
@@ -69,20 +73,22 @@ impl<'e> Problem<'e> {
 
     pub fn conclude(self, title: String, advice: impl Into<String>) -> Conclusion<'e> {
         let Problem { threads, delays, cases } = self;
-        Conclusion { title, advice: advice.into(), threads, delays, cases }
+        Conclusion { title, advice: advice.into(), threads, delays, cases, interrupts: Vec::new() }
     }
 }
 
 impl Conclusion<'_> {
-    /// The finding of the rule with this name.
-    pub fn into_finding(mut self, rule: &str, evidence: &Evidence) -> Finding {
+    /// The finding of this rule.
+    pub fn into_finding(mut self, rule: &RuleSpec, evidence: &Evidence) -> Finding {
+        let cause = cause(rule, &self, evidence);
         self.title.push_str(&recurs(&self.cases, evidence));
         self.title.push_str(&not_received(&self.cases, evidence));
         self.cases.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
         let mut stalls: Vec<u64> = self.cases.iter().take(MOST_STALLS).map(|case| case.id).collect();
         stalls.sort_unstable();
         Finding {
-            rule: rule.into(),
+            rule: rule.name.into(),
+            cause,
             title: self.title,
             advice: self.advice,
             threads: self.threads,
@@ -149,8 +155,8 @@ fn not_received(cases: &[&Case], evidence: &Evidence) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::findings;
     use super::super::fixture::{Fixture, at, lock_case, udp_drops, udp_queue};
+    use super::super::{findings, lock_wait};
     use super::*;
     use wallprof_model::{ClockAnchor, ClockMap, EpochNs};
 
@@ -232,7 +238,7 @@ mod tests {
         let cases: Vec<&Case> = evidence.cases().collect();
         let delays = Delays::over(&cases, Case::duration_ns);
         let problem = Problem::unusual(cases, delays, &evidence).expect("a problem");
-        let finding = problem.conclude("t".into(), "a").into_finding("r", &evidence);
+        let finding = problem.conclude("t".into(), "a").into_finding(&lock_wait::RULE, &evidence);
         assert_eq!((finding.count, finding.stalls.len()), (1_200, MOST_STALLS));
         assert_eq!((finding.stalls.first(), finding.stalls.last()), (Some(&201), Some(&1_200)));
         assert_eq!(finding.threads, [ThreadKey(1)]);

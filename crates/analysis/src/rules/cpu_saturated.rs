@@ -48,8 +48,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 
 /// The time for which a thread waited for a CPU, and when.
 fn cpu_wait(case: &Case) -> (MonoNs, MonoNs) {
-    let ns = if case.reason == StallReason::Preempted { case.duration_ns() } else { case.runnable_ns };
-    (MonoNs(case.end.0.saturating_sub(ns)), case.end)
+    (MonoNs(case.end.0.saturating_sub(case.cpu_wait_ns())), case.end)
 }
 
 fn waited_ns(case: &Case) -> u64 {
@@ -62,6 +61,14 @@ fn waits_in_a_crowd(case: &Case, load: &Load, evidence: &Evidence) -> bool {
     let ns = to.0 - from.0;
     let is_ended = case.reason == StallReason::Preempted || !case.open;
     is_ended && ns >= evidence.unit_ns() && case.ran_ns > 0 && load.full_ns(from, to, evidence) >= ns / 2
+}
+
+/// Whether the recorded programs used less than a quarter of the CPU time while all CPUs were busy. All that they
+/// used in the recording counts: it may have been at that time.
+pub(super) fn is_of_other_programs(evidence: &Evidence) -> bool {
+    let load = Load::of(evidence);
+    let busy_ns = load.busy_ns(evidence).saturating_mul(evidence.cpus().into());
+    load.used.total() < busy_ns / 4
 }
 
 /// How busy the CPUs were.
@@ -86,6 +93,14 @@ impl Load {
         self.capacity_ns > 0 && is_share(self.used.total(), 10, self.capacity_ns.saturating_mul(9))
     }
 
+    /// The time of the recording in which all CPUs were busy, ns.
+    fn busy_ns(&self, evidence: &Evidence) -> u64 {
+        match self.is_full() {
+            true => evidence.duration_ns(),
+            false => evidence.machine().crowded_ns(MonoNs(0), MonoNs(u64::MAX)),
+        }
+    }
+
     /// The part of a time in which all CPUs were busy, ns.
     fn full_ns(&self, from: MonoNs, to: MonoNs, evidence: &Evidence) -> u64 {
         if self.is_full() { to.0 - from.0 } else { evidence.machine().crowded_ns(from, to) }
@@ -100,7 +115,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, load: &Load, evidence: &Evidence) -> Optio
     }
     let busy = match load.is_full() {
         true => format!("{} of the time", wording::percent(load.used.total(), load.capacity_ns)),
-        false => wording::time(evidence.machine().crowded_ns(MonoNs(0), MonoNs(u64::MAX))),
+        false => wording::time(load.busy_ns(evidence)),
     };
     let title = format!(
         "The {} CPUs were all busy for {busy}: {} waited for a CPU {}; {}.",

@@ -44,6 +44,7 @@ pub struct Evidence {
     duration_ns: u64,
     /// Whether the source records which threads had a CPU while others waited for it.
     knows_who_ran: bool,
+    is_of_all_threads: bool,
     cpus: u32,
     /// `None`: the time of day is not known.
     clock: Option<ClockMap>,
@@ -164,6 +165,7 @@ impl Collector {
             start: around.info.start,
             duration_ns: around.info.end.0.saturating_sub(around.info.start.0),
             knows_who_ran: cases.iter().any(|case| case.ran_ns > 0),
+            is_of_all_threads: around.info.is_of_all_threads(),
             cpus: around.info.cpus,
             clock: Some(around.info.clock.clone()).filter(|clock| !clock.anchors().is_empty()),
             threads: around.threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
@@ -220,6 +222,7 @@ impl Collector {
                 .is_some_and(|user| self.in_allocator.get(user, is_in_allocator)),
             ran_instead: ran_instead.map(|(thread, ns)| (self.party(thread), *ns)).collect(),
             ran_ns: stall.ran_instead.iter().fold(0, |sum, (_, ns)| sum.saturating_add(*ns)),
+            outside_ns: outside_ns(stall),
             waker: stall.waker.as_ref().map(|waker| Woken {
                 by: waker.thread.as_ref().map(|thread| self.party(thread)),
                 title: waker.thread.as_ref().and_then(|thread| self.title(thread)),
@@ -293,14 +296,17 @@ impl Evidence {
         self.duration_ns
     }
 
-    /// The start of the recording.
-    pub(super) fn start(&self) -> MonoNs {
-        self.start
+    /// Whether every thread of the machine is recorded (`-a`).
+    pub(super) fn is_of_all_threads(&self) -> bool {
+        self.is_of_all_threads
     }
 
-    /// Whether a wait without threads that had its CPU means that none had it.
-    pub(super) fn knows_who_ran(&self) -> bool {
-        self.knows_who_ran
+    /// Whether no thread had the CPU in the last `waited_ns` of a stall, in which its thread waited for one.
+    /// The kernel side knows the last 256 switches of a CPU, and eight threads: of a long wait on a busy one it
+    /// knows a part, but never nothing. A thread that had the CPU since before the recording is in no list.
+    pub(super) fn had_no_thread(&self, case: &Case, waited_ns: u64) -> bool {
+        let since_the_start = case.end.0.saturating_sub(waited_ns) <= self.start.0;
+        self.knows_who_ran && !case.open && !since_the_start && case.ran_ns == 0
     }
 
     /// `None`: the time of day is not known.
@@ -416,6 +422,13 @@ impl Evidence {
             }
         }
     }
+}
+
+/// For how long threads had a stalled thread's CPU that are neither recorded nor of its own process.
+fn outside_ns(stall: &StallRecord) -> u64 {
+    let is_outside = |thread: &ThreadRef| thread.key.is_none() && thread.pid != stall.pid;
+    let outside = stall.ran_instead.iter().filter(|(thread, _)| is_outside(thread));
+    outside.fold(0, |sum, (_, ns)| sum.saturating_add(*ns))
 }
 
 fn by_process(tracks: &[CounterTrack], threads: &[Thread]) -> HashMap<u32, Vec<CounterTrack>> {

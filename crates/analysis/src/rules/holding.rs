@@ -102,10 +102,7 @@ impl Holding {
             self.functions.add(function.clone(), absence.overlap_ns(from, until));
         }
         let place = (absence.site.clone(), holding);
-        let queued_from = match absence.reason {
-            StallReason::Preempted | StallReason::Runnable => absence.start,
-            _ => absence.woken(),
-        };
+        let queued_from = absence.queued_from();
         let queued_ns = absence.overlap_ns(from.max(queued_from), until);
         if queued_ns > 0 {
             self.without_cpu.add(place.clone(), queued_ns);

@@ -43,14 +43,18 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 }
 
 fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let rows: Vec<&InterruptRow> = classes(&victim.rows)
+    let rows: Vec<&'e InterruptRow> = classes(&victim.rows)
         .into_iter()
         .filter(|(nth, rows)| is_share(Delays::of_interrupts(rows).total_ns, *nth, victim.on_cpu_ns()))
         .flat_map(|(_, rows)| rows)
         .collect();
     let delays = Delays::of_interrupts(&rows);
     let why = format!(": {}{}", causes(&rows), callers(&rows, evidence));
-    victim.is_significant(&delays).then(|| victim.conclude(delays, &why, advice(&rows)))
+    if !victim.is_significant(&delays) {
+        return None;
+    }
+    let conclusion = victim.conclude(delays, &why, advice(&rows));
+    Some(Conclusion { interrupts: rows, ..conclusion })
 }
 
 /// Rows by which part of the running time, one n-th, their class may take.

@@ -141,14 +141,7 @@ fn mostly_asked_again(cases: &[&Case]) -> bool {
 fn away(cases: &[&Case], evidence: &Evidence) -> String {
     let mut why: Tally<(String, Option<Arc<Site>>)> = Tally::default();
     let mut whole_ns = 0u64;
-    let releases = Releases::of(cases);
-    for case in cases {
-        let Some((holder, since)) = held_by(case, evidence) else { continue };
-        // The holder of a lock that was handed on is not the reason for a wait for a CPU.
-        let released = match owner(case) {
-            Some(_) => releases.end_of_holding(case, holder),
-            None => case.woken(),
-        };
+    for Held { holder, since, released } in held(cases, evidence) {
         whole_ns = whole_ns.saturating_add(released.0.saturating_sub(since.0));
         for absence in evidence.during(holder, since, released) {
             let by_chance = matches!(absence.reason, StallReason::Preempted | StallReason::Runnable);
@@ -162,6 +155,28 @@ fn away(cases: &[&Case], evidence: &Evidence) -> String {
     let Some(((reason, site), _)) = why.top() else { return String::new() };
     let share = wording::percent(why.total(), whole_ns);
     format!(", itself off the CPU for {share} of that time ({reason}{}),", wording::spot(site.as_ref()))
+}
+
+/// A recorded thread that had a lock while another one waited for it, and when.
+pub(super) struct Held {
+    pub holder: ThreadKey,
+    pub since: MonoNs,
+    pub released: MonoNs,
+}
+
+/// Who held the lock in each wait of which that is known.
+pub(super) fn held(cases: &[&Case], evidence: &Evidence) -> Vec<Held> {
+    let releases = Releases::of(cases);
+    let held = cases.iter().filter_map(|case| {
+        let (holder, since) = held_by(case, evidence)?;
+        // The holder of a lock that was handed on is not the reason for a wait for a CPU.
+        let released = match owner(case) {
+            Some(_) => releases.end_of_holding(case, holder),
+            None => case.woken(),
+        };
+        Some(Held { holder, since, released })
+    });
+    held.collect()
 }
 
 /// The recorded thread that had the lock, and from when on. If no lock word contains the owner's tid, that

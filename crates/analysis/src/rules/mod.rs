@@ -10,6 +10,7 @@ mod blocked_loop;
 mod bottleneck;
 mod callers;
 mod case;
+mod cause;
 mod compaction;
 mod conclusion;
 mod cpu_saturated;
@@ -119,8 +120,7 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
         let found = (rule.find)(evidence, &reported);
         conclusions.extend(found.into_iter().map(|conclusion| (rule, conclusion)));
     }
-    let findings =
-        conclusions.into_iter().map(|(rule, conclusion)| conclusion.into_finding(rule.name, evidence));
+    let findings = conclusions.into_iter().map(|(rule, conclusion)| conclusion.into_finding(rule, evidence));
     let mut findings: Vec<Finding> = findings.collect();
     findings.sort_by(|a, b| rank(a, evidence).cmp(&rank(b, evidence)));
     findings

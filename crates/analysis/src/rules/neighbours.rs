@@ -43,13 +43,9 @@ impl CpuWait {
         names.into_values().filter_map(|cases| self.conclude(cases, evidence)).collect()
     }
 
-    /// Whether no thread had the CPU. The kernel side knows the last 256 switches of a CPU, and eight
-    /// threads: of a long wait on a busy one it knows a part, but never nothing. A thread that had the CPU
-    /// since before the recording is in no list.
+    /// Whether no thread had the CPU.
     fn is_unexplained(&self, case: &Case, evidence: &Evidence) -> bool {
-        let ns = (self.ns)(case);
-        let since_the_start = case.end.0.saturating_sub(ns) <= evidence.start().0;
-        evidence.knows_who_ran() && !case.open && !since_the_start && case.ran_ns == 0
+        evidence.had_no_thread(case, (self.ns)(case))
     }
 
     fn conclude<'e>(&self, cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {

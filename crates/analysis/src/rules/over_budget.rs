@@ -50,7 +50,8 @@ fn conclude<'e>(over: &OverBudget, evidence: &'e Evidence) -> Conclusion<'e> {
         mostly(over, &cases),
     );
     let advice = format!("`wallprof tail --kind '{}'` takes the slow ones apart.", over.kind);
-    Conclusion { title, advice, threads: keys.into_iter().collect(), delays, cases }
+    let threads = keys.into_iter().collect();
+    Conclusion { title, advice, threads, delays, cases, interrupts: Vec::new() }
 }
 
 /// `: 86 % of their time waiting for a lock in take_registry_lock held by housekeeper`.

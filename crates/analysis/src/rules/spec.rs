@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use wallprof_model::ThreadKey;
+pub use wallprof_model::profile::Cause;
 
 use super::case::Case;
 use super::conclusion::Conclusion;
@@ -16,7 +17,7 @@ pub struct RuleSpec {
     pub(super) topic: Option<Topic>,
     /// Topics whose reported stalls or threads the rule leaves out.
     pub(super) excludes: &'static [Topic],
-    /// Where the cause lies.
+    /// Where the cause lies, unless the evidence of a finding says otherwise ([`cause`](super::cause)).
     pub cause: Cause,
     /// The evidence of the rule's findings.
     pub evidence: EvidenceKind,
@@ -37,15 +38,6 @@ pub(super) enum Topic {
     CpuShared,
     /// Functions that other CPUs called on the thread's CPU.
     CrossCalls,
-}
-
-/// Where the cause of a finding lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// In the recorded program.
-    Program,
-    /// In the machine: other programs, its configuration, a hypervisor.
-    Machine,
 }
 
 /// The evidence of a finding.

@@ -94,7 +94,8 @@ impl RunCollector {
 }
 
 fn found(finding: &Finding) -> FoundInRun {
-    FoundInRun { rule: finding.rule.clone(), title: finding.title.clone(), total_ns: finding.total_ns }
+    let Finding { rule, cause, title, total_ns, .. } = finding;
+    FoundInRun { rule: rule.clone(), cause: *cause, title: title.clone(), total_ns: *total_ns }
 }
 
 /// `pthread_mutex_lock ← handle_order ← main`: through which library function, and the program's own.

@@ -270,6 +270,7 @@ fn spread(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
     use crate::runs::figures::{FoundInRun, Place, Sum, ThreadTime};
+    use wallprof_model::profile::Cause;
     use wallprof_model::{Reason, State};
 
     const LOCK: What = What::State(State::Blocked(Reason::Lock));
@@ -415,7 +416,12 @@ mod tests {
 
     #[test]
     fn findings_come_and_go() {
-        let finding = |rule: &str| FoundInRun { rule: rule.into(), title: format!("a {rule}"), total_ns: 1 };
+        let finding = |rule: &str| FoundInRun {
+            rule: rule.into(),
+            cause: Cause::Program,
+            title: format!("a {rule}"),
+            total_ns: 1,
+        };
         let with = Run { findings: vec![finding("deadlock"), finding("lock-wait")], ..Run::default() };
         let without = Run { findings: vec![finding("lock-wait")], ..Run::default() };
         let comparison = compare_groups(&[&without; 5], &[&with; 5]);

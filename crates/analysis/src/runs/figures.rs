@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use wallprof_model::profile::Cause;
 use wallprof_model::{EpochNs, Histogram, Labels, Reason, State};
 
 use crate::diff::Group;
@@ -66,6 +67,7 @@ impl Sum {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundInRun {
     pub rule: String,
+    pub cause: Cause,
     pub title: String,
     pub total_ns: u64,
 }

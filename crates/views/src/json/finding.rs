@@ -6,6 +6,7 @@ use wallprof_model::profile::Finding;
 #[derive(Serialize)]
 pub(super) struct FindingJson<'a> {
     rule: &'a str,
+    cause: &'static str,
     title: &'a str,
     advice: &'a str,
     threads: Vec<u32>,
@@ -19,6 +20,7 @@ impl<'a> FindingJson<'a> {
     pub fn of(finding: &'a Finding) -> Self {
         FindingJson {
             rule: &finding.rule,
+            cause: finding.cause.name(),
             title: &finding.title,
             advice: &finding.advice,
             threads: finding.threads.iter().map(|thread| thread.0).collect(),

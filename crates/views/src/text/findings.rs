@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use wallprof_model::profile::Finding;
+use wallprof_model::profile::{Cause, Finding};
 
 use super::{write_note, write_title};
 use crate::line::{Word, write_wrapped};
@@ -58,6 +58,10 @@ fn write_finding(
     let title = words(&style.name(&with_units(&finding.title, style)), Ink::Strong);
     write_wrapped(out, (&format!("{rank:>3}  "), INDENT), &title, style)?;
     write_wrapped(out, ("     rule", FACT_INDENT), &[Word::plain(style.name(&finding.rule))], style)?;
+    if finding.cause == Cause::Machine {
+        let machines = words("the machine, not the recorded program", Ink::Plain);
+        write_wrapped(out, ("     cause", FACT_INDENT), &machines, style)?;
+    }
     write_wrapped(out, ("     share", FACT_INDENT), &words(share, Ink::Plain), style)?;
     write_wrapped(out, ("     stalls", FACT_INDENT), &evidence(finding), style)?;
     let advice = words(&style.name(&finding.advice), Ink::Plain);
@@ -123,6 +127,7 @@ mod tests {
     fn finding(title: &str, stalls: Vec<u64>, count: u64) -> Finding {
         Finding {
             rule: "lock-wait".into(),
+            cause: Cause::Program,
             title: title.into(),
             advice: "Hold it for less time.".into(),
             threads: Vec::new(),
@@ -148,6 +153,17 @@ mod tests {
         );
         assert!(!written(&finding("t", vec![], 9)).contains("stalls"), "it rests on sums");
         assert!(!written(&finding("t", vec![1], 1)).contains("more"));
+    }
+
+    #[test]
+    fn the_machine_is_named_where_it_is_the_cause() {
+        let found = Finding { cause: Cause::Machine, ..finding("engine waited.", vec![3], 1) };
+        let text = written(&found);
+        assert!(
+            text.contains("lock-wait\n     cause         the machine, not the recorded program\n"),
+            "{text}"
+        );
+        assert!(!written(&finding("t", vec![1], 1)).contains("cause"));
     }
 
     #[test]

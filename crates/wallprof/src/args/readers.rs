@@ -248,6 +248,11 @@ pub struct CheckArgs {
     #[arg(long = "no-finding", value_name = "NAME")]
     pub no_findings: Vec<String>,
 
+    /// Findings whose cause is the machine, such as other programs on its CPUs, do not fail the check; each is
+    /// printed as excused
+    #[arg(long, requires = "no_findings")]
+    pub shared_machine: bool,
+
     #[command(flatten)]
     pub meaning: MeaningArgs,
 }

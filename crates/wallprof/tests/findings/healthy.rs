@@ -1,25 +1,18 @@
 //! A busy program without a problem.
 
-use wallprof_analysis::rules::{Cause, rule};
-
 use crate::found::Found;
-use wallprof_testkit::contract::Finding;
+use wallprof_testkit::contract::{Cause, Finding};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::redis::Redis;
 
-/// Whether a finding blames the program. The others blame the machine, which this test does not control.
-fn blames_the_program(finding: &Finding) -> bool {
-    let rule = rule(&finding.rule).expect("a finding of a known rule");
-    rule.cause == Cause::Program
-}
-
-/// The findings that blame Redis while it answers this many requests of each kind.
+/// The findings that blame Redis while it answers this many requests of each kind. The others blame the machine,
+/// which this test does not control.
 fn blamed(redis: &Redis, requests: u32) -> Vec<Finding> {
     let recorder = Recorder::armed(&["-p", &redis.pid().to_string()], &[]);
     assert!(redis.benchmark(requests), "the server answers");
     let mut findings = Found::in_recording(&recorder.stop()).findings;
-    findings.retain(blames_the_program);
+    findings.retain(|finding| finding.cause == Cause::Program);
     findings
 }
 

@@ -1,15 +1,15 @@
-//! Each rule fires on its scenario and on no other.
+//! Each rule fires on its scenario and on no other: a test for each part of the matrix and each build.
 //!
-//! Other programs on the machine are not part of a scenario. A finding that they caused is true, and does not
-//! fail the test. What is not demanded of a scenario on this machine is printed and counted as excused, with
+//! Other programs on the machine are not part of a scenario. A finding with the cause `machine` is true, and does
+//! not fail the test. What is not demanded of a scenario on this machine is printed and counted as excused, with
 //! the reason.
 
 use serde::Deserialize;
 use wallprof_analysis::rules::{RULES, rule};
 
 use crate::found::Found;
-use wallprof_testkit::busy::{UNSEEN_NS, busy_ns};
-use wallprof_testkit::contract::Finding;
+use wallprof_testkit::busy::busy_ns;
+use wallprof_testkit::contract::{Cause, Finding};
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
 use wallprof_testkit::stripped::stripped;
@@ -21,6 +21,8 @@ struct Part {
     rule: Option<&'static str>,
     /// Rules that see another side of the same problem, and may fire too.
     also: &'static [&'static str],
+    /// Rules that see the problem in place of `rule` in some runs.
+    instead: &'static [&'static str],
     needs: Needs,
 }
 
@@ -48,7 +50,22 @@ enum Needs {
 }
 
 const fn part(scenario: &'static str, rule: &'static str) -> Part {
-    Part { scenario, args: &[], rule: Some(rule), also: &[], needs: Needs::Nothing }
+    Part { scenario, args: &[], rule: Some(rule), also: &[], instead: &[], needs: Needs::Nothing }
+}
+
+/// A scenario without a problem.
+const fn healthy(scenario: &'static str) -> Part {
+    Part { rule: None, ..part(scenario, "") }
+}
+
+impl Part {
+    /// Whether the scenario may cause a finding of this rule. Where others fill the machine, `cpu-saturated`
+    /// takes the place of waits for a CPU that it causes.
+    fn permits(&self, rule: &str) -> bool {
+        let names =
+            |rule| self.rule == Some(rule) || self.also.contains(&rule) || self.instead.contains(&rule);
+        names(rule) || rule == "cpu-saturated" && (names("preempted") || names("run-queue"))
+    }
 }
 
 // Files in the build folder: a temporary folder may be in memory, where fsync waits for nothing.
@@ -57,53 +74,83 @@ const COLD: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-cold");
 /// Larger than the memory limit of its writer.
 const FILLED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/findings-filled");
 
-const MATRIX: [Part; 33] = [
+/// The parts, and for each one a test of each build: `fires::NAME`, and `stripped::NAME`, where names and symbols
+/// are no part of a rule. A part without its tests cannot be written.
+macro_rules! matrix {
+    ($($name:ident: $part:expr,)*) => {
+        const MATRIX: &[Part] = &[$($part),*];
+
+        mod fires {
+            use super::*;
+            $(#[test]
+            fn $name() {
+                assert_fires(concat!("fires::", stringify!($name)), &$part);
+            })*
+        }
+
+        mod stripped {
+            use super::*;
+            $(#[test]
+            fn $name() {
+                assert_fires_without_symbols(concat!("stripped::", stringify!($name)), &$part);
+            })*
+        }
+    };
+}
+
+matrix! {
     // The thread that releases a lock wakes the waiter, often on its own CPU, and runs on.
-    // Where both share a CPU, it gets that CPU only while the housekeeper sleeps: holder-blocked.
-    Part { args: &["-n", "20"], also: &["run-queue", "holder-blocked"], ..part("lock", "lock-wait") },
+    // Where both share a CPU, it gets that CPU only while the housekeeper sleeps, through one half of its
+    // sweeps: holder-blocked.
+    lock: Part {
+        args: &["-n", "20"],
+        also: &["run-queue"],
+        instead: &["holder-blocked"],
+        ..part("lock", "lock-wait")
+    },
     // Where others use the CPUs, the holder comes back late from its sleep.
-    Part {
+    holder_blocked: Part {
         args: &["-w", "sleep"],
         also: &["run-queue"],
         needs: Needs::TwoCpus,
         ..part("holders", "holder-blocked")
     },
-    Part {
+    holder_preempted: Part {
         args: &["-w", "preempted"],
         also: &["preempted", "run-queue", "cpu-saturated"],
         ..part("holders", "holder-preempted")
     },
-    Part {
+    inversion: Part {
         args: &["-w", "inversion"],
         also: &["preempted", "run-queue", "cpu-saturated"],
         ..part("holders", "priority-inversion")
     },
     // The thread that releases the lock wakes the next one on its own CPU.
-    Part {
+    convoy: Part {
         args: &["-w", "convoy"],
         also: &["preempted", "run-queue", "cpu-saturated"],
         ..part("holders", "lock-convoy")
     },
     // Each lock of the chain has a finding of its own kind, too.
-    Part {
+    chain: Part {
         args: &["-w", "chain"],
         also: &["wake-chain", "lock-wait", "preempted", "run-queue", "cpu-saturated"],
         ..part("holders", "bottleneck")
     },
-    Part { also: &["run-queue"], ..part("allocator", "allocator-lock") },
+    allocator: Part { also: &["run-queue"], ..part("allocator", "allocator-lock") },
     // The client wakes the server, often on its own CPU, and loses the CPU before it waits for the answer.
     // Where others get it in between, neither covers half of the wait for the lock.
-    Part { also: &["run-queue", "preempted", "lock-wait"], ..part("relay", "wake-chain") },
-    part("deadlock", "deadlock"),
+    relay: Part { also: &["run-queue", "preempted", "lock-wait"], ..part("relay", "wake-chain") },
+    deadlock: part("deadlock", "deadlock"),
     // Quotas are read once a second. Leaving a group takes the kernel a while, in a write to a file.
-    Part {
+    throttle: Part {
         args: &["-d", "1.5"],
         also: &["disk-wait"],
         needs: Needs::Group,
         ..part("throttle", "cpu-throttling")
     },
     // Freeing a page means writing it, and others wait for the disk, too.
-    Part {
+    reclaim: Part {
         args: &["-f", FILLED],
         // The kernel locks what it writes back to free memory.
         also: &["major-fault", "disk-wait", "kernel-lock"],
@@ -111,47 +158,43 @@ const MATRIX: [Part; 33] = [
         ..part("reclaim", "memory-reclaim")
     },
     // Its threads can have every CPU as long as others do not take half of them.
-    Part { also: &["preempted", "run-queue"], needs: Needs::TwoCpus, ..part("crowd", "cpu-saturated") },
+    crowd: Part { also: &["preempted", "run-queue"], needs: Needs::TwoCpus, ..part("crowd", "cpu-saturated") },
     // The neighbour is woken while the worker runs, and gets its CPU a little later.
-    Part { also: &["run-queue"], ..part("preempted", "preempted") },
-    Part { needs: Needs::LateReturns, ..part("runqueue", "run-queue") },
+    preempted: Part { also: &["run-queue"], ..part("preempted", "preempted") },
+    runqueue: Part { needs: Needs::LateReturns, ..part("runqueue", "run-queue") },
     // The thread that serves the pages wakes the loader on its own CPU.
-    Part { also: &["run-queue"], needs: Needs::LatePages, ..part("loader", "lazy-binding") },
-    Part { args: &["-f", COLD], needs: Needs::SlowReads, ..part("coldfile", "major-fault") },
+    loader: Part { also: &["run-queue"], needs: Needs::LatePages, ..part("loader", "lazy-binding") },
+    coldfile: Part { args: &["-f", COLD], needs: Needs::SlowReads, ..part("coldfile", "major-fault") },
     // The thread that releases the lock runs on.
-    Part { also: &["run-queue", "preempted"], ..part("mapper", "mmap-lock") },
-    Part { args: &["-p"], also: &["run-queue", "preempted"], ..part("mapper", "mmap-lock") },
+    mapper: Part { also: &["run-queue", "preempted"], ..part("mapper", "mmap-lock") },
+    mapper_protect: Part { args: &["-p"], also: &["run-queue", "preempted"], ..part("mapper", "mmap-lock") },
     // Both want the same CPU.
-    Part { also: &["run-queue", "preempted"], ..part("onefile", "kernel-lock") },
-    Part { args: &["-f", JOURNAL, "-n", "5"], needs: Needs::SlowDisk, ..part("fsync", "disk-wait") },
-    Part { args: &["-k", "answer"], ..part("ends", "network-wait") },
-    Part { args: &["-k", "buffer"], ..part("ends", "network-wait") },
-    Part { args: &["-k", "pipe"], ..part("ends", "pipe-wait") },
+    onefile: Part { also: &["run-queue", "preempted"], ..part("onefile", "kernel-lock") },
+    fsync: Part { args: &["-f", JOURNAL, "-n", "5"], needs: Needs::SlowDisk, ..part("fsync", "disk-wait") },
+    answer: Part { args: &["-k", "answer"], ..part("ends", "network-wait") },
+    buffer: Part { args: &["-k", "buffer"], ..part("ends", "network-wait") },
+    pipe: Part { args: &["-k", "pipe"], ..part("ends", "pipe-wait") },
     // A server between two requests, a connection that is kept, and the output of a child process.
-    Part { args: &["-k", "requests"], rule: None, ..part("ends", "") },
-    Part { args: &["-k", "keepalive"], rule: None, ..part("ends", "") },
-    Part { args: &["-k", "child"], rule: None, ..part("ends", "") },
-    Part { args: &["-b", "25000"], ..part("eventloop", "blocked-loop") },
+    requests: Part { args: &["-k", "requests"], ..healthy("ends") },
+    keepalive: Part { args: &["-k", "keepalive"], ..healthy("ends") },
+    child: Part { args: &["-k", "child"], ..healthy("ends") },
+    eventloop: Part { args: &["-b", "25000"], ..part("eventloop", "blocked-loop") },
     // Short callbacks, and a worker with long jobs.
-    Part { rule: None, ..part("eventloop", "") },
+    short_callbacks: healthy("eventloop"),
     // A CPU is interrupted only while the worker runs on it, by the mapper on another.
-    Part { needs: Needs::TwoCpus, ..part("shootdown", "tlb-shootdown") },
+    shootdown: Part { needs: Needs::TwoCpus, ..part("shootdown", "tlb-shootdown") },
     // The share of the worker's time that interrupts take depends on the machine.
-    Part { args: &["-d", "1.5"], rule: None, also: &["irq-time"], ..part("barrier", "") },
-    Part { needs: Needs::ManyTimers, ..part("timers", "oversleep") },
+    barrier: Part { args: &["-d", "1.5"], also: &["irq-time"], ..healthy("barrier") },
+    timers: Part { needs: Needs::ManyTimers, ..part("timers", "oversleep") },
     // The sleeper preempts the worker each time that it sets its timers.
-    Part {
+    busy_timers: Part {
         args: &["-b"],
         also: &["preempted", "run-queue", "oversleep"],
         needs: Needs::ManyTimers,
         ..part("timers", "irq-time")
     },
-    Part { rule: None, ..part("sleepers", "") },
-];
-
-/// Scenarios whose locks name their owners, and whose holders can lose their CPU to other programs. The lock of
-/// an allocator names none, and the holders of `deadlock` sleep.
-const HAVE_HOLDERS: [&str; 3] = ["lock", "holders", "relay"];
+    sleepers: healthy("sleepers"),
+}
 
 /// The rules that no part demands, each with the reason.
 const NOT_DEMANDED: [(&str, &str); 4] = [
@@ -245,30 +288,6 @@ fn run(program: &str, args: &[&str]) -> Run {
 }
 
 impl Run {
-    /// Whether the machine, not the scenario, explains a finding.
-    fn is_the_machines_doing(&self, part: &Part, finding: &Finding) -> bool {
-        match finding.rule.as_str() {
-            // Others keep a thread waiting for no longer than they run, also by leaving one CPU to it and its
-            // siblings.
-            "preempted" | "run-queue" | "cpu-saturated" => {
-                finding.total_ns <= (self.others_ns + UNSEEN_NS) * finding.threads.len() as u64
-            }
-            // A holder that lost its CPU keeps all waiters waiting.
-            "lock-wait" => finding.title.contains("(preempted") || finding.title.contains("(runnable"),
-            // Half of the waiting may be the holder's own doing. For the rest of it, others had its CPU.
-            "holder-preempted" => {
-                let machines_ns = (self.others_ns + UNSEEN_NS) * finding.threads.len() as u64;
-                HAVE_HOLDERS.contains(&part.scenario) && finding.total_ns / 2 <= machines_ns
-            }
-            // Only `timers` makes timers late, and a hypervisor that does not run the machine, with or
-            // without steal time.
-            "oversleep" | "steal" => true,
-            // Only `shootdown` and `barrier` send such interrupts; the timer and devices are the machine's.
-            "irq-time" => !finding.title.contains("call_function"),
-            _ => false,
-        }
-    }
-
     /// Whether the machine has what the part needs.
     fn is_possible(&self, part: &Part) -> bool {
         match part.needs {
@@ -291,15 +310,13 @@ impl Run {
     fn expected(&self, test: &str, part: &Part) -> Option<&Finding> {
         let rule = part.rule?;
         let stands_for = |finding: &Finding| match finding.rule.as_str() {
-            "cpu-saturated" => is_a_wait_for_a_cpu(rule),
-            // The housekeeper sleeps through one half of its sweeps.
-            "holder-blocked" => part.scenario == "lock",
-            // The machine took the holder's CPU.
-            "holder-preempted" => {
+            // The rule takes the place of these two.
+            "cpu-saturated" => matches!(rule, "preempted" | "run-queue"),
+            // The machine took the holder's CPU: the rule goes before these three.
+            "holder-preempted" if finding.cause == Cause::Machine => {
                 matches!(rule, "lock-wait" | "holder-blocked" | "lock-convoy")
-                    && self.is_the_machines_doing(part, finding)
             }
-            _ => false,
+            instead => part.instead.contains(&instead),
         };
         let finding = self.found.findings.iter().find(|finding| finding.rule == rule);
         // Where others fill the machine, too, the finding is about the machine.
@@ -312,24 +329,19 @@ impl Run {
         finding
     }
 
-    fn assert_fires_alone(&self, test: &str, part: &Part) {
-        self.expected(test, part);
+    /// Returns the finding that the scenario is about.
+    fn assert_fires_alone(&self, test: &str, part: &Part) -> Option<&Finding> {
+        let expected = self.expected(test, part);
         for finding in &self.found.findings {
-            let rule = finding.rule.as_str();
             assert!(
-                part.rule == Some(rule)
-                    || part.also.contains(&rule)
-                    || self.is_the_machines_doing(part, finding),
+                part.permits(&finding.rule) || finding.cause == Cause::Machine,
                 "{}, while others ran for {} ns: {finding:#?}",
                 part.scenario,
                 self.others_ns
             );
         }
+        expected
     }
-}
-
-fn is_a_wait_for_a_cpu(rule: &str) -> bool {
-    matches!(rule, "preempted" | "run-queue")
 }
 
 #[test]
@@ -342,33 +354,24 @@ fn each_rule_is_demanded_by_a_scenario_or_has_a_reason_not_to_be() {
             "{rule}: demanded {is_demanded}, reason not to be {reason:?}"
         );
     }
-    let named = MATRIX.iter().flat_map(|part| part.rule.iter().chain(part.also));
+    let named = MATRIX.iter().flat_map(|part| part.rule.iter().chain(part.also).chain(part.instead));
     for name in named.chain(NOT_DEMANDED.iter().map(|(name, _)| name)) {
         assert!(rule(name).is_some(), "no rule is named {name}");
     }
 }
 
-#[test]
-fn each_rule_fires_on_its_scenario_and_on_no_other() {
-    let test = "each_rule_fires_on_its_scenario_and_on_no_other";
+fn assert_fires(test: &str, part: &Part) {
     let Some(_guard) = machine::reserve(test) else { return };
-    for part in &MATRIX {
-        run(part.scenario, part.args).assert_fires_alone(test, part);
-    }
+    run(part.scenario, part.args).assert_fires_alone(test, part);
 }
 
-#[test]
-fn names_and_symbols_are_no_part_of_a_rule() {
-    let test = "names_and_symbols_are_no_part_of_a_rule";
+fn assert_fires_without_symbols(test: &str, part: &Part) {
     let Some(_guard) = machine::reserve(test) else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for part in &MATRIX {
-        let program = stripped(part.scenario, folder.path());
-        let args = [&["-a", "nobody"], part.args].concat();
-        let run = run(program.to_str().expect("a UTF-8 path"), &args);
-        run.assert_fires_alone(test, part);
-        if let Some(finding) = run.expected(test, part) {
-            assert!(run.found.names(finding).any(|name| name == "nobody"), "{}: {finding:#?}", part.scenario);
-        }
+    let program = stripped(part.scenario, folder.path());
+    let args = [&["-a", "nobody"], part.args].concat();
+    let run = run(program.to_str().expect("a UTF-8 path"), &args);
+    if let Some(finding) = run.assert_fires_alone(test, part) {
+        assert!(run.found.names(finding).any(|name| name == "nobody"), "{}: {finding:#?}", part.scenario);
     }
 }

@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use wallprof_testkit::busy::{UNSEEN_NS, busy_ns};
-use wallprof_testkit::contract::{Finding, Report, Stall};
+use wallprof_testkit::contract::{Cause, Finding, Report, Stall};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, Truth};
@@ -54,8 +53,8 @@ struct Run {
     threads: BTreeMap<u32, u64>,
     /// A wait for a lock is never voluntary. Printing all the others would take most of a test's time.
     stalls: Vec<Stall>,
-    /// CPU time of other programs meanwhile, the recorder among them.
-    others_ns: u64,
+    /// CPU time of the other build, which is in the same recording.
+    twins_ns: u64,
 }
 
 /// The runs of these programs, at the same time.
@@ -64,14 +63,15 @@ fn record(programs: &[&str], kind: &str) -> Vec<Run> {
     let mut scenarios: Vec<Scenario> = programs.iter().map(ready).collect();
     let recorded = scenarios.iter().map(recorded_processes).collect::<Vec<_>>().join(",");
     let recorder = Recorder::armed(&["-p", &recorded], &[]);
-    let before_ns = busy_ns();
     scenarios.iter_mut().for_each(Scenario::open_gate);
     let truths: Vec<Truth> = scenarios.iter_mut().map(Scenario::finish).collect();
-    let busy_ns = busy_ns() - before_ns;
+    let cpu_ns = |truth: &Truth| -> u64 { truth.lives().iter().map(|life| life.cpu_ns).sum() };
+    let all_ns: u64 = truths.iter().map(cpu_ns).sum();
     let recording = recorder.stop();
     let (report, stalls) = (recording.report(), recording.stalls(&[]));
     let run = |(program, truth): (&&str, Truth)| {
-        Run::new(format!("{program} -w {kind}"), truth, &report, &stalls, busy_ns)
+        let twins_ns = all_ns - cpu_ns(&truth);
+        Run::new(format!("{program} -w {kind}"), truth, &report, &stalls, twins_ns)
     };
     programs.iter().zip(truths).map(run).collect()
 }
@@ -93,18 +93,17 @@ fn each_build(program: &str, kind: &str, assert_holds: impl Fn(&Run)) {
 }
 
 impl Run {
-    fn new(what: String, truth: Truth, report: &Report, stalls: &[Stall], busy_ns: u64) -> Self {
+    fn new(what: String, truth: Truth, report: &Report, stalls: &[Stall], twins_ns: u64) -> Self {
         let tids: BTreeSet<u32> = truth.start.threads.iter().map(|thread| thread.tid).collect();
         let own = report.threads.iter().filter(|thread| tids.contains(&thread.tid));
         let threads: BTreeMap<u32, u64> = own.map(|thread| (thread.tid, thread.id)).collect();
         let ids: BTreeSet<u64> = threads.values().copied().collect();
         let is_own = |finding: &&Finding| finding.threads.iter().any(|thread| ids.contains(thread));
-        let own_ns: u64 = truth.lives().iter().map(|life| life.cpu_ns).sum();
         Run {
             what,
             findings: report.findings.iter().filter(is_own).cloned().collect(),
             stalls: stalls.iter().filter(|stall| ids.contains(&stall.thread)).cloned().collect(),
-            others_ns: busy_ns.saturating_sub(own_ns),
+            twins_ns,
             truth,
             threads,
         }
@@ -116,19 +115,18 @@ impl Run {
         workers.filter_map(|thread| self.threads.get(&thread.tid).copied()).collect()
     }
 
-    /// Whether the machine, not the scenario, explains a finding: others keep a thread waiting for no longer
-    /// than they run, also by leaving one CPU to it and its siblings.
-    fn is_the_machines_doing(&self, finding: &Finding) -> bool {
+    /// Whether the other build may explain a finding. It is recorded, so it is no cause `machine`. It keeps a
+    /// thread waiting for no longer than it runs, also by leaving one CPU to it and its siblings.
+    fn is_the_twins_doing(&self, finding: &Finding) -> bool {
         match finding.rule.as_str() {
             // A thread that loses its CPU while it has a mutex keeps others waiting for that; a waiter that
             // was woken and has no CPU, those that signal next.
             "lock-wait" | "wake-chain" | "holder-preempted" if self.are_for_a_mutex(finding) => {
-                finding.total_ns <= self.others_ns
+                finding.total_ns <= self.twins_ns
             }
             "preempted" | "run-queue" | "cpu-saturated" => {
-                finding.total_ns <= (self.others_ns + UNSEEN_NS) * finding.threads.len() as u64
+                finding.total_ns <= self.twins_ns * finding.threads.len() as u64
             }
-            "oversleep" | "steal" | "irq-time" => true,
             _ => false,
         }
     }
@@ -140,9 +138,10 @@ impl Run {
         stalls.all(|stall| stall.reason == "lock" || is_for_woken_waiters(stall))
     }
 
-    /// The findings that the machine does not explain, in their order.
+    /// The findings that neither the machine nor the other build explains, in their order.
     fn own_findings(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| !self.is_the_machines_doing(finding))
+        let of_program = self.findings.iter().filter(|finding| finding.cause == Cause::Program);
+        of_program.filter(|finding| !self.is_the_twins_doing(finding))
     }
 
     /// Waits for a lock that is no mutex.
@@ -286,7 +285,8 @@ fn slices_of_a_wait_for_a_lock_are_one_wait() {
 fn assert_nothing_is_wrong(kind: &str) {
     each_build("workers", kind, |run| {
         let found: Vec<&Finding> = run.own_findings().collect();
-        assert!(found.is_empty(), "{}, while others ran for {} ns: {found:#?}", run.what, run.others_ns);
+        let twins_ns = run.twins_ns;
+        assert!(found.is_empty(), "{}, while the other build ran for {twins_ns} ns: {found:#?}", run.what);
         let locks: Vec<&Stall> = run.lock_stalls().take(3).collect();
         assert!(locks.is_empty(), "{}: {} waits for a lock: {locks:#?}", run.what, run.lock_stalls().count());
     });
