@@ -15,13 +15,11 @@ use wallprof_intel_pt::{
 };
 
 fn benches(criterion: &mut Criterion) {
-    let (Some(file), Some(program)) =
-        (support::recording("big.perf.data.xz"), support::recording("target.elf.xz"))
-    else {
+    if !support::has_recordings("benches of decode") {
         return;
-    };
-    let recording = Recording::parse(&file);
-    let program = Program::parse(program);
+    }
+    let recording = Recording::parse(&support::recording("big.perf.data.xz"));
+    let program = Program::parse(support::recording("target.elf.xz"));
     packets(criterion, &recording);
     control_flow(criterion, &recording, &program);
     calls(criterion, &recording, &program);
