@@ -267,6 +267,18 @@ def run_program(program, tests, env, threads, echo):
     return outcomes, ended
 
 
+SUMMARY = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;")
+
+
+def miscounted(outcomes, ended):
+    """A message where the harness ran other tests than those whose outcomes are known."""
+    found = next(filter(None, map(SUMMARY.match, ended.out)), None)
+    ran = int(found[1]) + int(found[2]) if found else 0
+    if not found or ran == len(outcomes):
+        return None
+    return f"{DEFECT} the harness ran {ran} tests, and {len(outcomes)} of them are known by name"
+
+
 def crash_of(ended):
     """What killed a test program, or None where it ended by itself: the harness exits with 0 or 101."""
     if ended.silent:
@@ -327,7 +339,7 @@ def run_pure(programs, env):
                 failed = [name for name in outcomes if outcomes[name].message is not None]
                 for name in failed:
                     results.failed[f"{program.name} {name}"] = outcomes[name]
-                crash = crash_of(ended)
+                crash = crash_of(ended) or miscounted(outcomes, ended) or unknown(deferred, outcomes)
                 if crash or (ended.status != 0 and not failed):
                     message = crash or f"{DEFECT} it ended with status {ended.status}:\n" + "\n".join(ended.err[-30:])
                     results.failed[program.name] = Outcome(message)
@@ -344,6 +356,11 @@ def run_pure(programs, env):
     for name, outcome in results.failed.items():
         report(name, outcome, "failed")
     return results, live
+
+
+def unknown(deferred, outcomes):
+    names = sorted(set(deferred) - set(outcomes))
+    return f"{DEFECT} live tests that the program does not have: {names}" if names else None
 
 
 def times_file():

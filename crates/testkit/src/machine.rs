@@ -6,7 +6,6 @@
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -15,6 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::recorder::wallprof;
 use crate::surroundings::Surroundings;
+use crate::skips::append_line;
 use crate::{note, skip};
 
 static SERIAL: Mutex<()> = Mutex::new(());
@@ -71,9 +71,8 @@ pub(crate) fn name_of_this_test() -> String {
 
 fn defer() {
     let path = std::env::var_os("WALLPROF_LIVE").expect("WALLPROF_LIVE goes with WALLPROF_TESTS=pure");
-    let file = OpenOptions::new().create(true).append(true).open(&path);
-    let written = file.and_then(|mut file| writeln!(file, "{}", name_of_this_test()));
-    written.unwrap_or_else(|error| panic!("WALLPROF_LIVE={}: {error}", path.display()));
+    append_line(&path, &name_of_this_test())
+        .unwrap_or_else(|error| panic!("WALLPROF_LIVE={}: {error}", path.display()));
 }
 
 /// Waits for the live test of another process. The file is never removed.

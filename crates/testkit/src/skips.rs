@@ -5,7 +5,8 @@
 //! `WALLPROF_FORBID_SKIPS=1` turns skips into failures.
 
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::Path;
 
 /// The test cannot run on this machine, for this reason.
 ///
@@ -30,7 +31,11 @@ pub fn note(line: &str) {
 fn write_down(line: &str) {
     note(line);
     let Some(path) = std::env::var_os("WALLPROF_SKIPS") else { return };
-    let file = OpenOptions::new().create(true).append(true).open(&path);
-    let written = file.and_then(|mut file| writeln!(file, "{line}"));
-    written.unwrap_or_else(|error| panic!("WALLPROF_SKIPS={}: {error}", path.display()));
+    append_line(&path, line).unwrap_or_else(|error| panic!("WALLPROF_SKIPS={}: {error}", path.display()));
+}
+
+/// In one write: other tests append to the file at the same time.
+pub(crate) fn append_line(path: impl AsRef<Path>, line: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    file.write_all(format!("{line}\n").as_bytes())
 }
