@@ -14,7 +14,9 @@
 //       by someone, held_by is that thread's tid (0 if not known)
 //   {"event":"ticks", "count", "slow", "lock", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"}
 //       latency of ticks from when they were due to when they were handled; lock is the mutex' address
-// Options: -n N, one malformed tick in about N; -k K, the lock is held K times as long.
+// Options: -n N, one malformed tick in about N; -k K, the lock is held K times as long; -c, each thread has a
+// CPU of its own, where there are two: the thread that releases the lock then never keeps the one that takes
+// it from running.
 
 #include "truth.h"
 
@@ -34,6 +36,7 @@ static struct slow_operation slow[MAX_SLOW];
 static uint32_t latencies[MAX_TICKS]; // ns; a longer one than 4 s is kept as 4 s
 static uint64_t slow_count, tick_count, one_in = 200;
 static double hold_factor = 1;
+static bool apart;
 static struct run run = {.scenario = "lock", .seconds = 10, .seed = 42};
 
 // --- the registry's lock ---
@@ -55,6 +58,16 @@ SHOWN static void take_registry_lock(struct slow_operation *operation) {
 SHOWN static void release_registry(void) {
     atomic_store(&registry_owner, 0);
     unlock_mutex(&registry);
+}
+
+// The thread's CPU among those that the process may use, counted from 0. All of them where there are fewer.
+static void stay_on(int number) {
+    cpu_set_t allowed;
+    if (!apart || sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) <= number)
+        return;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && number-- == 0)
+            pin_to(cpu);
 }
 
 // --- engine ---
@@ -94,6 +107,7 @@ static void note_latency(uint64_t ns) {
 SHOWN static void engine(struct actor *self) {
     uint64_t chance = run.seed + 1;
     (void)self;
+    stay_on(1);
     while (!run_is_over()) {
         uint64_t due = now_ns() + TICK_NS;
         sleep_until(due);
@@ -117,6 +131,7 @@ SHOWN static void sweep_registry(uint64_t hold_ns, bool asleep) {
 SHOWN static void housekeeping(struct actor *self) {
     uint64_t chance = run.seed + 2;
     (void)self;
+    stay_on(0);
     while (!run_is_over()) {
         uint64_t swept_ns = random_between(&chance, NS_PER_MS / 2, 3 * NS_PER_MS);
         uint64_t hold_ns = (uint64_t)((double)swept_ns * hold_factor);
@@ -152,8 +167,9 @@ static void print_truth(void) {
 
 int main(int argc, char **argv) {
     const struct own_option own[] = {{.letter = 'n', .argument = "ONE_IN", .count = &one_in},
-                                     {.letter = 'k', .argument = "HELD_TIMES", .number = &hold_factor}};
-    take_options(argc, argv, &run, own, 2);
+                                     {.letter = 'k', .argument = "HELD_TIMES", .number = &hold_factor},
+                                     {.letter = 'c', .flag = &apart}};
+    take_options(argc, argv, &run, own, 3);
     // Touched now, so that keeping the log costs the engine no page faults.
     memset(slow, 1, sizeof slow);
     memset(latencies, 1, sizeof latencies);

@@ -19,9 +19,9 @@ readonly TABLE=docs/kernels.md
 readonly REQUIRED=6.1
 readonly EVERY_SERIES=(6.1 6.12 6.18 newest)
 readonly AT_ONCE=2
-# A guest is given up when it has said nothing for so long: the guest names each command before it runs. The longest
-# command, `doctor`, takes SLOWEST on a slow idle machine with two guests. The emulator now and then hangs
-# before the guest's first program (seen: once in 40 boots): then once more.
+# A guest is given up when it has said nothing for so long: the guest names each command before it runs. Beside a
+# build on two slow CPUs the longest command, a recording, took 59 s. The emulator now and then hangs before the guest's
+# first program (seen: once in 40 boots): then once more.
 readonly SILENT_SECONDS=110
 # Of the 10,000 sleeps and more of bystander; how many carry a stack depends on the recorder's share of the
 # CPU.

@@ -37,7 +37,7 @@ impl Scenario {
     /// engine less than its wakeups, which then are the first finding. Of every twentieth it is the lock.
     pub fn options(self) -> &'static [&'static str] {
         match self {
-            Scenario::Lock => &["-n", "20"],
+            Scenario::Lock => &["-n", "20", "-c"],
             _ => &[],
         }
     }
