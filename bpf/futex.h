@@ -14,6 +14,7 @@
 #define FUTEX_WAITERS 0x80000000U
 #define FUTEX_TID_MASK 0x3fffffffU
 #define MUTEX_CONTENDED 2
+#define MUSL_CONTENDED 0x80000010U /* EBUSY, and the bit of waiters */
 #define THREAD_PARKED 0xffffffffU
 
 /* What is known of the owner of a futex that is a lock. */
@@ -22,6 +23,13 @@ enum futex_lock {
     FUTEX_LOCK = 1,       /* nothing: no owner is in memory */
     FUTEX_MUTEX = 2,      /* the owner is beside the word, if that is glibc's mutex */
     FUTEX_OWNER_WORD = 3, /* the owner is the word */
+};
+
+/* Whether `lock_owner` is the thread that has the lock. */
+enum owner_known {
+    OWNER_UNKNOWN = 0,
+    OWNER_KNOWN = 1,
+    OWNER_IF_IT_WOKE = 2, /* only if that thread ends the wait */
 };
 
 /* glibc's pthread_mutex_t on 64-bit machines, from its second word on. */
@@ -56,30 +64,39 @@ ALWAYS_INLINE bool is_held_mutex(const struct mutex_rest *rest, u64 op) {
            ((rest->kind & MUTEX_ELISION) || !rest->elision);
 }
 
-ALWAYS_INLINE void note_owner(struct thread_state *t, u32 owner) {
+/* Whether the owner's number in this futex means a thread of the waiter's own process. A futex that processes
+ * share may have the number of a thread in another pid namespace: two containers with a common mutex have a
+ * process 1 each. */
+ALWAYS_INLINE bool is_number_of_this_process(struct task_struct *task, u64 op) {
+    return (op & FUTEX_PRIVATE) || !BPF_CORE_READ(task, thread_pid, level);
+}
+
+ALWAYS_INLINE void note_owner(struct thread_state *t, struct task_struct *task, u64 op, u32 owner) {
     owner &= FUTEX_TID_MASK;
     t->lock_owner = owner;
-    t->owner_known = owner != 0;
+    t->owner_known = !owner                                ? OWNER_UNKNOWN
+                     : is_number_of_this_process(task, op) ? OWNER_KNOWN
+                                                           : OWNER_IF_IT_WOKE;
 }
 
 /* Reads the owner from user memory, which is possible only while the thread is current. For a page that is
  * not present the owner stays unknown. */
-ALWAYS_INLINE void read_owner_word(struct thread_state *t, u64 address) {
+ALWAYS_INLINE void read_owner_word(struct thread_state *t, struct task_struct *task, u64 address, u64 op) {
     u32 owner = 0;
 
     if (!bpf_probe_read_user(&owner, sizeof(owner), (void *)address))
-        note_owner(t, owner);
+        note_owner(t, task, op, owner);
 }
 
 /* As above, from a mutex. False: the word is not that of a held mutex. */
-ALWAYS_INLINE bool read_mutex_owner(struct thread_state *t, u64 address, u64 op) {
+ALWAYS_INLINE bool read_mutex_owner(struct thread_state *t, struct task_struct *task, u64 address, u64 op) {
     struct mutex_rest rest;
 
     if (bpf_probe_read_user(&rest, sizeof(rest), (void *)(address + MUTEX_REST_OFFSET)))
         return true;
     if (!is_held_mutex(&rest, op))
         return false;
-    note_owner(t, rest.owner);
+    note_owner(t, task, op, rest.owner);
     return true;
 }
 
@@ -88,11 +105,15 @@ ALWAYS_INLINE bool read_mutex_owner(struct thread_state *t, u64 address, u64 op)
  *   robust mutex       WAIT, tid|WAITERS            PI mutex            LOCK_PI(2)
  *   condvar, semaphore WAIT_BITSET|REALTIME, 0      rwlock              WAIT_BITSET|REALTIME, not 0
  *   join               WAIT_BITSET|REALTIME, shared (op 265)
+ *   musl mutex         WAIT, 0x80000010; of the types errorcheck and recursive tid|WAITERS
  *   Rust: mutex WAIT_BITSET, 2, no timeout; parked thread -1; rwlock has one of its two top bits set; condvar
  *   a counter
  *   Go's runtime lock  WAIT, 2
- * Observed with glibc 2.36 and Rust 1.95; Go by the sources of its runtime before 1.24. */
-ALWAYS_INLINE u8 futex_reason(struct thread_state *t, struct pt_regs *regs, bool own) {
+ * glibc registers a robust list for each thread, musl with the first robust mutex that is locked: without a
+ * list, 0x80000010 is a mutex of musl, and not held by thread 16.
+ * Observed with glibc 2.36, musl 1.2.3 and Rust 1.95; Go by the sources of its runtime before 1.24. */
+ALWAYS_INLINE u8 futex_reason(struct thread_state *t, struct task_struct *task, struct pt_regs *regs,
+                              bool own) {
     u64 address = regs->di;
     u64 op = regs->si;
     u32 value = (u32)regs->dx;
@@ -102,13 +123,16 @@ ALWAYS_INLINE u8 futex_reason(struct thread_state *t, struct pt_regs *regs, bool
     if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2) {
         lock = FUTEX_OWNER_WORD;
         if (own)
-            read_owner_word(t, address);
+            read_owner_word(t, task, address, op);
     } else if (command == FUTEX_WAIT) {
         if (value == MUTEX_CONTENDED) {
             lock = FUTEX_MUTEX;
         } else if ((value & FUTEX_WAITERS) && value != THREAD_PARKED) {
-            lock = FUTEX_OWNER_WORD;
-            note_owner(t, value);
+            bool musl = value == MUSL_CONTENDED && !BPF_CORE_READ(task, robust_list);
+
+            lock = musl ? FUTEX_LOCK : FUTEX_OWNER_WORD;
+            if (!musl)
+                note_owner(t, task, op, value);
         }
     } else if (command == FUTEX_WAIT_BITSET) {
         bool rust_rwlock = (value >> 30) && value != THREAD_PARKED;
@@ -121,7 +145,7 @@ ALWAYS_INLINE u8 futex_reason(struct thread_state *t, struct pt_regs *regs, bool
     }
     if (lock == FUTEX_NO_LOCK)
         return REASON_WAIT;
-    if (lock == FUTEX_MUTEX && own && !read_mutex_owner(t, address, op))
+    if (lock == FUTEX_MUTEX && own && !read_mutex_owner(t, task, address, op))
         lock = FUTEX_LOCK;
     t->futex_lock = lock;
     t->lock_address = address;

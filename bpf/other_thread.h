@@ -32,8 +32,10 @@ ALWAYS_INLINE u32 lock_owner_of(struct task_struct *task, struct thread_state *t
     struct mutex_rest rest;
     u32 word = 0;
 
-    if (t->owner_known)
+    if (t->owner_known == OWNER_KNOWN)
         return t->lock_owner;
+    if (!is_number_of_this_process(task, regs->si))
+        return 0;
     if (t->futex_lock == FUTEX_OWNER_WORD &&
         !bpf_copy_from_user_task(&word, sizeof(word), (void *)t->lock_address, task, 0))
         return word & FUTEX_TID_MASK;

@@ -41,6 +41,15 @@ ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd) {
     }
 }
 
+/* Whether a thread that sleeps in this state was stopped: by a signal, by a tracer, or by a freezer. Threads
+ * that the freezer of cgroup v2 has stopped are in an ordinary sleep (kernel/signal.c do_freezer_trap()). A
+ * caller of vfork(2) is marked as frozen, too, and sleeps uninterruptibly. */
+ALWAYS_INLINE bool is_stopped(struct task_struct *task, u32 state) {
+    if (state & (TASK_STOPPED | TASK_TRACED | TASK_FROZEN))
+        return true;
+    return (state & TASK_INTERRUPTIBLE) && BPF_CORE_READ_BITFIELD(task, frozen);
+}
+
 /* Sets reason, syscall and lock of a thread that sleeps in state `prev_state`. `cpu` is NULL where another
  * thread is current: its memory and kernel stack are then not read. */
 ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_state *t,
@@ -52,8 +61,8 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
 
     t->syscall = nr;
     t->futex_lock = FUTEX_NO_LOCK;
-    t->owner_known = 0;
-    if (prev_state & (TASK_STOPPED | TASK_TRACED | TASK_FROZEN)) {
+    t->owner_known = OWNER_UNKNOWN;
+    if (is_stopped(prev, prev_state)) {
         t->reason = REASON_STOPPED;
         return;
     }
@@ -64,7 +73,7 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
         return;
     }
     if (class == CLASS_FUTEX && !uninterruptible) {
-        t->reason = futex_reason(t, regs, cpu != NULL);
+        t->reason = futex_reason(t, prev, regs, cpu != NULL);
         return;
     }
     if (class == CLASS_COMPLETION) {

@@ -111,6 +111,8 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
             stall->lock_address = t->lock_address;
             if (t->owner_known) {
                 stall->flags |= STALL_OWNER;
+                if (t->owner_known == OWNER_IF_IT_WOKE)
+                    stall->flags |= STALL_OWNER_IF_IT_WOKE;
                 stall->lock_owner = t->lock_owner;
             }
         }

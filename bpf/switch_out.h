@@ -37,8 +37,8 @@ ALWAYS_INLINE void settle_unseen_run(struct thread_state *t, struct task_struct 
 }
 
 /* The thread leaves the CPU in a page fault, unless the fault is over. */
-ALWAYS_INLINE bool pause_fault(struct thread_state *t, u32 prev_state, u64 now) {
-    if (!fault_goes_on(t) || (prev_state & (TASK_STOPPED | TASK_TRACED | TASK_FROZEN | TASK_DEAD))) {
+ALWAYS_INLINE bool pause_fault(struct thread_state *t, struct task_struct *prev, u32 prev_state, u64 now) {
+    if (!fault_goes_on(t) || (prev_state & TASK_DEAD) || is_stopped(prev, prev_state)) {
         abandon_fault(t);
         return false;
     }
@@ -53,7 +53,7 @@ ALWAYS_INLINE void sleep_in_fault(struct thread_state *t, struct task_struct *pr
     t->reason = t->fault.sleep;
     t->syscall = syscall_of(prev, (struct pt_regs *)bpf_task_pt_regs(prev));
     t->futex_lock = FUTEX_NO_LOCK;
-    t->owner_known = 0;
+    t->owner_known = OWNER_UNKNOWN;
     t->word_known = false;
 }
 
@@ -77,7 +77,7 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
         charge_running(t, prev, now);
     }
     if (unlikely(t->faulting))
-        in_fault = pause_fault(t, prev_state, now);
+        in_fault = pause_fault(t, prev, prev_state, now);
     if (likely(!(prev_state & TASK_DEAD)))
         note_mark(prev, t, now);
     t->moved_ns = 0;
@@ -103,7 +103,7 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
             sleep_in_fault(t, prev);
         } else {
             classify(ctx, cpu, t, prev, prev_state);
-            if (unlikely(t->owner_known))
+            if (unlikely(t->owner_known == OWNER_KNOWN))
                 start_awaiting(t, awaited_slot(prev->tgid, t->lock_owner));
             note_wait_word(prev, t);
             if (is_voluntary(t->reason))

@@ -57,11 +57,11 @@ struct thread_state {
     u8 activity;
     u8 reason;
     u8 on_mask;
-    u8 changed;    /* a name changed: the next snapshot must contain the thread */
-    u8 futex_lock; /* enum futex_lock */
-    u8 owner_known;
-    u8 lender;   /* the state that `borrowable` is taken from: a reason, or CARRIED_… */
-    u8 faulting; /* `fault` is valid */
+    u8 changed;     /* a name changed: the next snapshot must contain the thread */
+    u8 futex_lock;  /* enum futex_lock */
+    u8 owner_known; /* enum owner_known */
+    u8 lender;      /* the state that `borrowable` is taken from: a reason, or CARRIED_… */
+    u8 faulting;    /* `fault` is valid */
     s32 syscall;
     u32 lock_owner;
     u32 moved_from; /* CPU left at moved_ns while waiting */

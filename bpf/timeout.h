@@ -36,12 +36,32 @@ ALWAYS_INLINE bool milliseconds(u64 argument, u64 *ns) {
     return (s32)argument > 0;
 }
 
-/* The distance of a clock from CLOCK_MONOTONIC. False: it does not advance with wall time (the clocks of
- * processes and threads advance with their CPU time), or it is not known here. */
-ALWAYS_INLINE bool clock_offset(u32 clock, u64 *offset) {
+/* By how much the clock is ahead of the machine's in the time namespace of the task; may be negative
+ * (time_namespaces(7)). Only CLOCK_MONOTONIC and CLOCK_BOOTTIME have offsets there. */
+ALWAYS_INLINE u64 namespace_offset(struct task_struct *task, bool boottime) {
+    u64 seconds, ns;
+    struct nsproxy *namespaces;
+    struct time_namespace *time;
+
+    if (!bpf_core_field_exists(((struct nsproxy *)0)->time_ns))
+        return 0;
+    namespaces = BPF_CORE_READ(task, nsproxy);
+    time = namespaces ? BPF_CORE_READ(namespaces, time_ns) : NULL;
+    if (!time)
+        return 0;
+    seconds = boottime ? BPF_CORE_READ(time, offsets.boottime.tv_sec)
+                       : BPF_CORE_READ(time, offsets.monotonic.tv_sec);
+    ns = boottime ? BPF_CORE_READ(time, offsets.boottime.tv_nsec)
+                  : BPF_CORE_READ(time, offsets.monotonic.tv_nsec);
+    return seconds * 1000000000ULL + ns;
+}
+
+/* The distance of a clock of the task from the machine's CLOCK_MONOTONIC. False: it does not advance with
+ * wall time (the clocks of processes and threads advance with their CPU time), or it is not known here. */
+ALWAYS_INLINE bool clock_offset(struct task_struct *task, u32 clock, u64 *offset) {
     switch (clock) {
     case CLOCK_MONOTONIC:
-        *offset = 0;
+        *offset = namespace_offset(task, false);
         return true;
     case CLOCK_REALTIME:
     case CLOCK_REALTIME_ALARM:
@@ -49,7 +69,7 @@ ALWAYS_INLINE bool clock_offset(u32 clock, u64 *offset) {
         return true;
     case CLOCK_BOOTTIME:
     case CLOCK_BOOTTIME_ALARM:
-        *offset = bpf_ktime_get_boot_ns() - bpf_ktime_get_ns();
+        *offset = bpf_ktime_get_boot_ns() - bpf_ktime_get_ns() + namespace_offset(task, true);
         return true;
     case CLOCK_TAI:
         *offset = bpf_ktime_get_tai_ns() - bpf_ktime_get_ns();
@@ -64,10 +84,10 @@ ALWAYS_INLINE u64 until(u64 deadline, u64 start) {
 }
 
 /* The kernel reads the timeout of LOCK_PI on CLOCK_REALTIME whatever the flag is (futex(2)). */
-ALWAYS_INLINE u64 futex_clock_offset(u64 op) {
+ALWAYS_INLINE u64 futex_clock_offset(struct task_struct *task, u64 op) {
     bool realtime = (op & FUTEX_CLOCK_REALTIME) || (op & FUTEX_CMD) == FUTEX_LOCK_PI;
 
-    return realtime ? epoch_offset : 0;
+    return realtime ? epoch_offset : namespace_offset(task, false);
 }
 
 /* The timeout that the current thread had asked for, after a wait that started at `start`: `ns` from
@@ -108,7 +128,7 @@ ALWAYS_INLINE bool asked_timeout(struct task_struct *task, struct thread_state *
         break;
     case NR_CLOCK_NANOSLEEP:
         poll_like = false;
-        asked = clock_offset((u32)regs->di, &offset) && read_time(regs->dx, 1, ns);
+        asked = clock_offset(task, (u32)regs->di, &offset) && read_time(regs->dx, 1, ns);
         if (asked && (regs->si & TIMER_ABSTIME))
             *ns = until(*ns - offset, start);
         break;
@@ -116,7 +136,7 @@ ALWAYS_INLINE bool asked_timeout(struct task_struct *task, struct thread_state *
         poll_like = false;
         asked = read_time(regs->r10, 1, ns);
         if (asked && (regs->si & FUTEX_CMD) != FUTEX_WAIT)
-            *ns = until(*ns - futex_clock_offset(regs->si), start);
+            *ns = until(*ns - futex_clock_offset(task, regs->si), start);
         break;
     }
     *slack = own_slack;

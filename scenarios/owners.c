@@ -6,6 +6,9 @@
 // thread of this process: `bystander`, which holds nothing. lock_it stands between the named functions and
 // glibc because a walk by frame pointers loses the direct caller of a libc function without a frame.
 //
+// The last `waiter` waits as for a mutex of musl, whose word is EBUSY with the bit of waiters, and it has no
+// robust list, as threads of musl have none.
+//
 // Truth, besides truth.h's start and end lines (the threads never end, so they have no `thread` lines):
 //   {"event":"stuck", "tid", "kind", "wants", "owner"}   printed as soon as all waiters sleep in the kernel:
 //       address of the lock, and the tid of its owner, 0 where no memory says it
@@ -25,7 +28,7 @@ struct foreign {
     uint64_t total[4];
 };
 
-enum how { LOCK, TIMED_LOCK, WAIT, WAIT_BITSET, TIMED_WAIT_BITSET };
+enum how { LOCK, TIMED_LOCK, WAIT, WAIT_BITSET, TIMED_WAIT_BITSET, WAIT_AS_MUSL };
 
 struct kind {
     const char *name;
@@ -45,6 +48,7 @@ static const struct kind kinds[] = {
     {"foreign", 0, 0, 0, 0, WAIT},
     {"foreign-bitset", 0, 0, 0, 0, WAIT_BITSET},
     {"foreign-timed", 0, 0, 0, 0, TIMED_WAIT_BITSET},
+    {"musl", 0, 0, 0, 0, WAIT_AS_MUSL},
 };
 #define KINDS (int)(sizeof kinds / sizeof kinds[0])
 
@@ -76,6 +80,14 @@ SHOWN static void lock_it(int kind) {
         pthread_mutex_timedlock(&mutexes[kind], &late);
     else
         pthread_mutex_lock(&mutexes[kind]);
+}
+
+// musl's pthread_mutex_lock of a mutex that is not of type errorcheck or recursive.
+SHOWN static void wait_as_musl(int kind) {
+    syscall(SYS_set_robust_list, NULL, 3 * sizeof(void *));
+    foreign[kind].word = EBUSY | 0x80000000;
+    for (;;)
+        syscall(SYS_futex, &foreign[kind].word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, EBUSY | 0x80000000, NULL);
 }
 
 // Waits until the word is no longer 2, which it stays.
@@ -112,7 +124,9 @@ static void wait_until_ready(void) {
 
 SHOWN static void take_order(struct actor *self) {
     wait_until_ready();
-    if (is_foreign(self->index))
+    if (kinds[self->index].how == WAIT_AS_MUSL)
+        wait_as_musl(self->index);
+    else if (is_foreign(self->index))
         wait_for_word(self->index);
     else
         lock_it(self->index);

@@ -1,7 +1,7 @@
 // timeouts: threads that wait for 20 ms, each in its own way, over and over.
 //
 //   ticker      usleep: comes back a little late each time
-//   boot, tai   sleep until a time of CLOCK_BOOTTIME, of CLOCK_TAI
+//   mono, boot, tai   sleep until a time of CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_TAI
 //   cpu-clock   sleeps for 2 ms of the process's CPU time, which takes as long as the keeper makes it
 //   waiter      waits for a mutex with a timeout, in vain: the keeper holds it. By CLOCK_MONOTONIC
 //   pi-waiter   the same with priority inheritance, by CLOCK_REALTIME
@@ -17,7 +17,7 @@
 #define WAIT_NS (20 * NS_PER_MS)
 #define CPU_TIME_NS (2 * NS_PER_MS)
 #define RUN_NS NS_PER_MS
-#define ACTORS 7
+#define ACTORS 8
 
 struct waits {
     uint64_t count, total_ns, asked_ns;
@@ -56,6 +56,8 @@ SHOWN static void sleep_until_time_of(struct actor *self, clockid_t clock) {
         note_wait(self, start);
     }
 }
+
+static void sleep_by_monotonic(struct actor *self) { sleep_until_time_of(self, CLOCK_MONOTONIC); }
 
 static void sleep_by_boottime(struct actor *self) { sleep_until_time_of(self, CLOCK_BOOTTIME); }
 
@@ -135,6 +137,7 @@ int main(int argc, char **argv) {
     sem_init(&kept, 0, 0);
     make_mutex_with_inheritance();
     cast("ticker", tick, WAIT_NS);
+    cast("mono", sleep_by_monotonic, WAIT_NS);
     cast("boot", sleep_by_boottime, WAIT_NS);
     cast("tai", sleep_by_tai, WAIT_NS);
     cast("cpu-clock", sleep_by_cpu_time, 0);

@@ -254,6 +254,19 @@ struct mm_struct {
     unsigned long brk;
 };
 
+struct timens_offsets {
+    struct timespec64___kernel monotonic;
+    struct timespec64___kernel boottime;
+};
+
+struct time_namespace {
+    struct timens_offsets offsets;
+};
+
+struct nsproxy {
+    struct time_namespace *time_ns;
+};
+
 struct task_struct {
     struct thread_info thread_info;
     unsigned int __state;
@@ -263,6 +276,7 @@ struct task_struct {
     struct sched_entity se;
     struct sched_info sched_info;
     unsigned int in_iowait : 1;
+    unsigned int frozen : 1; /* by the freezer of cgroup v2 */
     unsigned long nvcsw;
     unsigned long nivcsw;
     int pagefault_disabled;
@@ -279,6 +293,8 @@ struct task_struct {
     char comm[16];
     struct files_struct *files;
     struct css_set *cgroups;
+    struct nsproxy *nsproxy;
+    void *robust_list;     /* what set_robust_list(2) registered */
     unsigned long blocker; /* 6.16+, with CONFIG_DETECT_HUNG_TASK_BLOCKER */
     u64 self_exec_id;
     u64 timer_slack_ns;

@@ -149,6 +149,7 @@ enum stall_flags {
     STALL_PEER = 256,         /* peer is valid */
     STALL_KERNEL_OWNER = 512, /* kernel_owner is valid: it has the lock of the kernel that is waited for */
     STALL_BRIEF = 1024,       /* too short for a stall: only its place is of interest */
+    STALL_OWNER_IF_IT_WOKE = 2048, /* lock_owner may be a number of another pid namespace */
 };
 
 enum fault_access {

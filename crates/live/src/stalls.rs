@@ -133,10 +133,16 @@ fn lock(record: &stall_record, lookup: &dyn Lookup) -> Option<Lock> {
     let flag = |flag: u64| u64::from(record.flags) & flag != 0;
     if flag(c::STALL_LOCK) {
         let owner = flag(c::STALL_OWNER).then(|| lookup.owner(record.key, record.lock_owner)).flatten();
+        let is_believed = |owner: &ThreadRef| !flag(c::STALL_OWNER_IF_IT_WOKE) || is_waker(record, owner);
+        let owner = owner.filter(is_believed);
         return Some(Lock { address: record.lock_address, owner });
     }
     let owner = flag(c::STALL_KERNEL_OWNER).then(|| lookup.reference(&record.kernel_owner))?;
     Some(Lock { address: 0, owner: Some(owner) })
+}
+
+fn is_waker(record: &stall_record, thread: &ThreadRef) -> bool {
+    u64::from(record.flags) & c::STALL_WOKEN != 0 && record.waker.tid == thread.tid
 }
 
 fn blocked_for(record: &stall_record) -> Reason {
@@ -492,5 +498,19 @@ mod tests {
         assert_eq!((lock.address, lock.owner), (0x1000, None));
         waiting.lock_owner = 5;
         assert!(stalls(&waiting)[0].lock.as_ref().is_some_and(|lock| lock.owner.is_some()));
+    }
+
+    #[test]
+    fn number_that_may_be_of_another_namespace_is_believed_if_that_thread_woke() {
+        let mut waiting = record(Reason::Lock, MS, 0);
+        waiting.flags = (c::STALL_LOCK | c::STALL_OWNER | c::STALL_OWNER_IF_IT_WOKE) as u16;
+        (waiting.lock_address, waiting.lock_owner) = (0x1000, 5);
+        let owner = |waiting: &stall_record| stalls(waiting)[0].lock.clone().expect("a lock").owner;
+        assert_eq!(owner(&waiting), None, "the wait is open, or an interrupt ended it");
+        waiting.flags |= c::STALL_WOKEN as u16;
+        waiting.waker.tid = 6;
+        assert_eq!(owner(&waiting), None, "another thread");
+        waiting.waker.tid = 5;
+        assert_eq!(owner(&waiting).map(|owner| owner.tid), Some(5));
     }
 }

@@ -13,8 +13,8 @@ use std::time::Instant;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::recorder::wallprof;
-use crate::surroundings::Surroundings;
 use crate::skips::append_line;
+use crate::surroundings::Surroundings;
 use crate::{note, skip};
 
 static SERIAL: Mutex<()> = Mutex::new(());

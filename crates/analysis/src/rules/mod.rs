@@ -51,6 +51,7 @@ mod priority_inversion;
 mod run_queue;
 mod spec;
 mod steal;
+mod stopped;
 mod tlb_shootdown;
 mod wake_chain;
 mod wording;
@@ -71,6 +72,7 @@ use spec::Reported;
 /// rule comes first.
 pub static RULES: &[RuleSpec] = &[
     deadlock::RULE,
+    stopped::RULE,
     lazy_binding::RULE,
     memory_reclaim::RULE,
     compaction::RULE,

@@ -45,6 +45,8 @@ enum Needs {
     ManyTimers,
     /// A control group of the scenario's own, and a CPU.
     Group,
+    /// A control group of version 2 of the scenario's own.
+    FrozenGroup,
     /// A control group of the scenario's own, whose pages take a while to be freed.
     SlowReclaim,
 }
@@ -142,6 +144,15 @@ matrix! {
     // Where others get it in between, neither covers half of the wait for the lock.
     relay: Part { also: &["run-queue", "preempted", "lock-wait"], ..part("relay", "wake-chain") },
     deadlock: part("deadlock", "deadlock"),
+    // The stopper gets its CPU from the worker.
+    stopped: Part { args: &["-d", "1.5"], also: &["preempted", "run-queue", "oversleep"], ..part("stops", "stopped") },
+    frozen: Part {
+        args: &["-d", "1.5", "-w", "freezer"],
+        also: &["preempted", "run-queue", "oversleep"],
+        needs: Needs::FrozenGroup,
+        ..part("stops", "stopped")
+    },
+    not_stopped: Part { args: &["-w", "none"], ..healthy("stops") },
     // Quotas are read once a second. Leaving a group takes the kernel a while, in a write to a file.
     throttle: Part {
         args: &["-d", "1.5"],
@@ -302,6 +313,7 @@ impl Run {
             Needs::ManyTimers => self.delayed > 3,
             // Where others want the CPU, too, the quota is not the cause of waiting.
             Needs::Group => !self.refused && self.others_ns < RUN_NS / 2,
+            Needs::FrozenGroup => !self.refused,
             Needs::SlowReclaim => !self.refused && self.slow_ns > 20_000_000,
         }
     }

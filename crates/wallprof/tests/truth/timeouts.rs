@@ -1,15 +1,19 @@
 //! Overslept waits are late by the time after their timeouts. Waits for a lock, with a timeout too, are late
 //! by all of it.
 
+use std::process::Command;
+
 use serde::Deserialize;
 
 use crate::ledger::thread;
 use wallprof_testkit::contract::Stall;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
-use wallprof_testkit::scenario::{Scenario, Truth};
+use wallprof_testkit::scenario::{Scenario, Truth, program};
 
 const MIN_STALL_NS: u64 = 50_000;
+/// What each thread waits for, in the scenario.
+const WAIT_NS: u64 = 20_000_000;
 /// Between the program's clock and the kernel's lie a system call and readings of other clocks.
 const EDGE_NS: u64 = 100_000;
 
@@ -53,7 +57,7 @@ fn overslept_sleep_is_late_by_the_time_after_it() {
     let Some(_guard) = machine::reserve("overslept_sleep_is_late_by_the_time_after_it") else { return };
     let (truth, recording) = record();
     let report = recording.report();
-    for name in ["ticker", "boot", "tai"] {
+    for name in ["ticker", "mono", "boot", "tai"] {
         let waits = waits_of(&truth, name);
         let stalls = recorded(&recording, name, "clock_nanosleep");
         let overslept = |stall: &&Stall| stall.asked_ns.is_some_and(|asked_ns| stall.blocked_ns >= asked_ns);
@@ -108,5 +112,37 @@ fn cpu_time_is_no_timeout() {
     assert!(waits.count > 0 && !sleeps.is_empty());
     for stall in sleeps.iter().filter(|stall| stall.reason == "sleep") {
         assert!(stall.voluntary && stall.asked_ns.is_none(), "{stall:#?}");
+    }
+}
+
+fn may_shift_clocks() -> bool {
+    let status = Command::new("unshare").args(["--fork", "--time", "--monotonic", "1", "true"]).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// Containers that were moved from another machine have clocks of their own. A deadline is on these.
+#[test]
+fn deadlines_are_on_the_clock_of_the_time_namespace() {
+    let test = "deadlines_are_on_the_clock_of_the_time_namespace";
+    let Some(_guard) = machine::reserve(test) else { return };
+    if !may_shift_clocks() {
+        return wallprof_testkit::skip(test, "there are no time namespaces, or none for this user");
+    }
+    let timeouts = program("timeouts");
+    let timeouts = timeouts.to_str().expect("a UTF-8 path");
+    for seconds in ["-10", "100000"] {
+        let shifted = ["unshare", "--fork", "--time", "--monotonic", seconds, "--boottime", seconds];
+        let command = [&shifted, &[timeouts, "-d", "1.5"][..]].concat();
+        let (status, recording) = Recorder::armed(&["--min-stall", "50us"], &command).wait();
+        assert!(status.success(), "{status}");
+        for (name, syscall) in [("mono", "clock_nanosleep"), ("boot", "clock_nanosleep"), ("waiter", "futex")]
+        {
+            let stalls = recorded(&recording, name, syscall);
+            let asked =
+                |stall: &&Stall| stall.asked_ns.is_some_and(|ns| (WAIT_NS / 2..=WAIT_NS).contains(&ns));
+            let right = stalls.iter().filter(asked).count();
+            // A thread that loses its CPU between its two calls has less than half of the time left.
+            assert!(right >= 20 && right * 10 >= stalls.len() * 9, "{name}, {seconds} s: {stalls:#?}");
+        }
     }
 }
