@@ -38,8 +38,8 @@ BINARY = ROOT / "target" / PROFILE / "wallprof"
 
 # A build of SQLite says nothing for a minute and a half on the slowest machine.
 SILENCE_SECONDS = 300
-# The slow checks have a link of a release without a word, and fuzzing.
-VERIFY_SILENCE_SECONDS = 900
+# The link of a release takes minutes without a word.
+RELEASE_SILENCE_SECONDS = 900
 MORE_RUNS = 2
 MOST_FLAKY = 4
 PURE_AT_ONCE = os.cpu_count() or 1
@@ -515,7 +515,8 @@ def gate():
     rows.append(make_step("demo", "demo"))
     rows.append(make_step("systemd", "systemd", built))
     rows.append(make_step("readers", "readers", built))
-    rows.append(make_step("kernel", "kernel", {**built, "KERNEL": KERNEL}))
+    # An emulator is so slow that the guest's checks need the optimised binary.
+    rows.append(make_step("kernel", "kernel", {"KERNEL": KERNEL}, RELEASE_SILENCE_SECONDS))
     print_table(rows)
     return finish(rows, started)
 
@@ -549,7 +550,7 @@ def tests_only():
 
 def verify(names):
     started = time.monotonic()
-    rows = [make_step(name, name, silence=VERIFY_SILENCE_SECONDS) for name in names or VERIFY_STEPS]
+    rows = [make_step(name, name, silence=RELEASE_SILENCE_SECONDS) for name in names or VERIFY_STEPS]
     print_table(rows)
     write_verified(rows)
     say(f"\nAll checks took {time.monotonic() - started:.0f} s on {machine()}.")
