@@ -209,6 +209,8 @@ impl Verdicts {
         // Beyond the entry point, and after a wrong step, gdb reads on but finds no code.
         let is_code = |entry: &u64| program.mapping(*entry).is_some();
         let gdb_lost = other.iter().position(|entry| !is_code(entry)).unwrap_or(other.len());
+        // A thread that Go has just cloned has 0 on its new stack in the place of a return address.
+        let has_no_caller = same == own.len() && other.get(same) == Some(&0);
         self.frames += same;
         if same == own.len() && end == StackEnd::Complete && same >= gdb_lost {
             self.whole += 1;
@@ -218,7 +220,7 @@ impl Verdicts {
             || (same == other.len() && !stop.outermost)
         {
             self.gdb_gave_up += 1;
-        } else if stop.is_out_of_reach(same) {
+        } else if stop.is_out_of_reach(same) || has_no_caller {
             self.out_of_reach += 1;
         } else {
             self.different.push(difference(program, stop, end, &own, &other, same));
