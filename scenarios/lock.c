@@ -60,16 +60,6 @@ SHOWN static void release_registry(void) {
     unlock_mutex(&registry);
 }
 
-// The thread's CPU among those that the process may use, counted from 0. All of them where there are fewer.
-static void stay_on(int number) {
-    cpu_set_t allowed;
-    if (!apart || sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) <= number)
-        return;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &allowed) && number-- == 0)
-            pin_to(cpu);
-}
-
 // --- engine ---
 
 static volatile uint64_t book[64];
@@ -107,7 +97,8 @@ static void note_latency(uint64_t ns) {
 SHOWN static void engine(struct actor *self) {
     uint64_t chance = run.seed + 1;
     (void)self;
-    stay_on(1);
+    if (apart)
+        pin_to_nth(1);
     while (!run_is_over()) {
         uint64_t due = now_ns() + TICK_NS;
         sleep_until(due);
@@ -131,7 +122,8 @@ SHOWN static void sweep_registry(uint64_t hold_ns, bool asleep) {
 SHOWN static void housekeeping(struct actor *self) {
     uint64_t chance = run.seed + 2;
     (void)self;
-    stay_on(0);
+    if (apart)
+        pin_to_nth(0);
     while (!run_is_over()) {
         uint64_t swept_ns = random_between(&chance, NS_PER_MS / 2, 3 * NS_PER_MS);
         uint64_t hold_ns = (uint64_t)((double)swept_ns * hold_factor);

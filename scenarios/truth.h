@@ -460,3 +460,13 @@ static inline void pin_to(int cpu) {
     if (sched_setaffinity(0, sizeof set, &set) != 0)
         die("cannot pin a thread to its CPU", errno);
 }
+
+// One of the CPUs that the process may use, counted from 0; all of them where there are fewer.
+static inline void pin_to_nth(int number) {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) <= number)
+        return;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && number-- == 0)
+            pin_to(cpu);
+}
