@@ -123,8 +123,8 @@ DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
 BUILT := $(if $(WALLPROF),,release)
 
-# The profile of the tests: optimised a little, without the minutes of link-time optimisation of `release`. Of the
-# whole workspace, so that dependencies have the features that they have in tests.
+# The profile of the tests: optimised a little, without the minutes of link-time optimisation of `release`. Of
+# the whole workspace, so that dependencies have the features that they have in tests.
 demo: build-packages rust
 	cargo build --profile demo --workspace --bin wallprof
 	$(SUDO) target/demo/wallprof demo lock -o target/demo.db

@@ -111,7 +111,7 @@ ALWAYS_INLINE bool read_mutex_owner(struct thread_state *t, struct task_struct *
  *   Go's runtime lock  WAIT, 2
  * glibc registers a robust list for each thread, musl with the first robust mutex that is locked: without a
  * list, 0x80000010 is a mutex of musl, and not held by thread 16.
- * Observed with glibc 2.36, musl 1.2.3 and Rust 1.95; Go by the sources of its runtime before 1.24. */
+ * Observed with glibc 2.36 and Rust 1.95; musl by its sources, Go by those of its runtime before 1.24. */
 ALWAYS_INLINE u8 futex_reason(struct thread_state *t, struct task_struct *task, struct pt_regs *regs,
                               bool own) {
     u64 address = regs->di;

@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn pressure_is_the_total_of_some() {
-        let text = "some avg10=1.24 avg60=1.55 avg300=0.59 total=2590691\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        let text = "some avg10=1.24 avg60=1.55 avg300=0.59 total=2590691\nfull avg10=0.00 total=7\n";
         assert_eq!(total_of_some_us(text), Some(2_590_691));
         assert_eq!(total_of_some_us(""), None);
     }

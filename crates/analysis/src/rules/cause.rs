@@ -16,7 +16,7 @@
 //!
 //! `oversleep` is always the machine's. A recording has no evidence of what ran on the CPU before the timer
 //! fired: the threads that ran instead are known for a wait for a CPU only, and interrupts only as sums. So the
-//! program's own doing, such as ten thousand timers at one time, cannot be told from a hypervisor's. The same
+//! program's own doing, such as ten thousand timers at one time, is not distinguished from a hypervisor's. The same
 //! holds for the timer interrupts and softirqs of `irq-time`.
 
 use super::case::Case;

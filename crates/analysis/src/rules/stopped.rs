@@ -1,17 +1,14 @@
 //! `stopped`: threads were stopped from outside: by a signal (`SIGSTOP`), by a tracer, or by the freezer of
 //! their control group.
 //!
-//! One finding a program and thread that let them continue. It counts where the stops took a hundredth of the threads'
-//! time, or one took 20 ms.
+//! One finding a program and thread that let them continue, where the stops took a hundredth of the threads' time,
+//! or one took 20 ms.
 //!
 //! False positives: a program that a person stopped on purpose, in a debugger or with Ctrl-Z.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use wallprof_model::{Reason, StallReason};
 
-use super::case::{Case, Party};
+use super::case::{Case, Party, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Delays;
@@ -27,18 +24,16 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
-const ADVICE: &str = "Find out why that program stops this one: profilers and tracers stop threads for each sample or event, \
-    cpulimit and job control send SIGSTOP, container engines and kubelet freeze control groups.";
+const ADVICE: &str = "Find out why that program stops this one: profilers and tracers stop threads for each \
+    sample or event, cpulimit and job control send SIGSTOP, container engines and kubelet freeze control groups.";
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let is_stop = |case: &&Case| case.reason == StallReason::Blocked(Reason::Stopped) && !reported.has(case);
-    let mut stops: BTreeMap<(Arc<str>, Option<Party>), Vec<&Case>> = BTreeMap::new();
-    for case in evidence.cases().filter(is_stop) {
+    let stops = grouped(evidence.cases().filter(is_stop), |case| {
         let by = case.waker.as_ref().and_then(|waker| waker.by.as_ref());
         // One thread of a program or another: its name is what a user knows.
-        let by = by.map(|by| Party { key: None, pid: by.pid, comm: by.comm.clone() });
-        stops.entry((evidence.program(case), by)).or_default().push(case);
-    }
+        (evidence.program(case), by.map(|by| Party { key: None, ..by.clone() }))
+    });
     stops.into_iter().filter_map(|((_, by), cases)| conclude(cases, by, evidence)).collect()
 }
 
@@ -47,7 +42,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, by: Option<Party>, evidence: &Evidence) ->
     let problem = Problem::heavy(cases, delays, evidence)?;
     let (were, them) = if problem.threads.len() == 1 { ("was", "it") } else { ("were", "them") };
     let continued = match by {
-        Some(by) => format!(": {} ({}) let {them} continue", wording::shown(&by.comm), by.pid),
+        Some(by) => format!(": {} let {them} continue", wording::party(&by, problem.cases[0].pid)),
         None => String::new(),
     };
     let title = format!(
@@ -77,8 +72,8 @@ mod tests {
         assert_eq!(found.rule, RULE.name);
         assert_eq!(
             found.title,
-            "thread-1 of app was stopped from outside (a signal, a tracer or a freezer) 20 times, 160 ms in all, up to \
-             8.00 ms: cpulimit (900) let it continue."
+            "thread-1 of app was stopped from outside (a signal, a tracer or a freezer) 20 times, 160 ms in all, \
+             up to 8.00 ms: cpulimit 900 let it continue."
         );
     }
 

@@ -80,7 +80,7 @@ fn a_neighbour_takes_the_cpu() {
     let recorder = Recorder::armed(&["-p", &pid, "--min-stall", "20us"], &[]);
     let truth = scenario.run();
     let recording = recorder.stop();
-    // Whoever the kernel keeps from being traced takes the CPU, too.
+    // Threads that the kernel keeps from being traced take the CPU, too.
     let untraced = recording.report().losses.get("switches_unseen").map_or(0, |count| *count as usize);
     let stalls = recording.stalls(&["--thread", "worker", "--reason", "preempted"]);
     let neighbour = truth.start.tid("neighbour");
