@@ -2,8 +2,8 @@
 //! further news.
 //!
 //! The follower orders no file that another program serves, because a read of it may block for ever. A disk or
-//! a server may be silent, too. A builder without progress is replaced: its other orders are returned, and a new thread is started. No other thread waits for it, not even at the
-//! end of the recording.
+//! a server may be silent, too. A builder without progress is replaced: its other orders are returned, and a
+//! new thread is started. No other thread waits for it, not even at the end of the recording.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,6 +25,9 @@ use crate::build_budget::{BuildBudget, Refusal, SharedBudget};
 const MAX_BUILDERS: usize = 4;
 /// Each order keeps a file open. There are several, so that a builder does not wait for the next order.
 const MAX_ORDERS_EACH: usize = 4;
+/// A builder with files of so many bytes ahead gets no further order: the table of a small program would wait for
+/// that of a big one. A library of the system has a few MB.
+const MAX_BYTES_AHEAD: u64 = 8 << 20;
 /// A builder without a sign of progress for this long is stuck. One that waits for its turn gives none for up
 /// to 30 s.
 const STUCK_AFTER: Duration = Duration::from_secs(40);
@@ -35,6 +38,8 @@ const MAX_STUCK: usize = 4;
 pub(crate) struct Order {
     pub module: ModuleId,
     pub file: Option<ModuleFile>,
+    /// The size of the file.
+    pub bytes: u64,
     /// The user whose CPU time the build takes. Root and the recorder's own user have no quota.
     pub payer: Owner,
 }
@@ -75,9 +80,19 @@ pub(crate) struct Builders {
 struct Builder {
     number: u64,
     orders: Sender<Order>,
-    /// Its orders that are not built yet.
-    ahead: VecDeque<ModuleId>,
+    /// Its orders that are not built yet, with the sizes of their files.
+    ahead: VecDeque<(ModuleId, u64)>,
     state: Arc<BuilderState>,
+}
+
+impl Builder {
+    fn bytes_ahead(&self) -> u64 {
+        self.ahead.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    fn has_capacity(&self) -> bool {
+        self.ahead.len() < MAX_ORDERS_EACH && self.bytes_ahead() < MAX_BYTES_AHEAD
+    }
 }
 
 /// The state that a builder and the follower share.
@@ -110,7 +125,7 @@ impl Builders {
 
     /// Whether another order can be given.
     pub(crate) fn have_capacity(&self) -> bool {
-        self.builders.iter().any(|builder| builder.ahead.len() < MAX_ORDERS_EACH)
+        self.builders.iter().any(Builder::has_capacity)
     }
 
     /// How many tables are being built.
@@ -118,18 +133,19 @@ impl Builders {
         self.builders.iter().map(|builder| builder.ahead.len()).sum()
     }
 
-    /// Gives an order to the builder with the fewest orders. False: there is no builder.
+    /// Gives an order to the builder with the fewest bytes ahead. False: there is no builder.
     pub(crate) fn order(&mut self, order: Order) -> bool {
-        let Some(builder) = self.builders.iter_mut().min_by_key(|builder| builder.ahead.len()) else {
+        let by_work = |builder: &&mut Builder| (builder.bytes_ahead(), builder.ahead.len());
+        let Some(builder) = self.builders.iter_mut().min_by_key(by_work) else {
             return false;
         };
-        let module = order.module;
+        let (module, bytes) = (order.module, order.bytes);
         if builder.ahead.is_empty() {
             builder.state.last_sign.store(clock::mono_now().0, Ordering::Relaxed);
         }
         let is_taken = builder.orders.send(order).is_ok();
         if is_taken {
-            builder.ahead.push_back(module);
+            builder.ahead.push_back((module, bytes));
         }
         is_taken
     }
@@ -139,7 +155,7 @@ impl Builders {
         // Reads the byte of this table, so that the next wait does not return at once.
         let _ = self.done.read(&mut [0]);
         match self.builders.iter_mut().find(|builder| builder.number == number) {
-            Some(builder) => builder.ahead.retain(|module| *module != built.order.module),
+            Some(builder) => builder.ahead.retain(|(module, _)| *module != built.order.module),
             // It was replaced, and its read has returned.
             None => self.stuck.retain(|stuck| *stuck != number),
         }
@@ -160,11 +176,12 @@ impl Builders {
         };
         let stuck: Vec<Builder> = self.builders.extract_if(.., is_stuck).collect();
         let (mut lost, mut again) = (Vec::new(), Vec::new());
-        for mut builder in stuck {
+        for builder in stuck {
             builder.state.is_dismissed.store(true, Ordering::Relaxed);
             self.shared.turn.give_back(builder.number);
-            lost.extend(builder.ahead.pop_front());
-            again.extend(builder.ahead);
+            let mut modules = builder.ahead.into_iter().map(|(module, _)| module);
+            lost.extend(modules.next());
+            again.extend(modules);
             self.stuck.push(builder.number);
             if self.stuck.len() <= MAX_STUCK {
                 // If no thread can be started, the other builders take the orders.
@@ -268,7 +285,7 @@ mod tests {
         let file = Some(Arc::new(file));
         let described = Module { path: String::new(), build_id: None };
         let file = Some(ModuleFile { module: described, file });
-        Order { module: ModuleId(module), file, payer }
+        Order { module: ModuleId(module), file, bytes: 1, payer }
     }
 
     fn library() -> File {
@@ -289,6 +306,29 @@ mod tests {
         let built = next_built(&mut builders);
         assert_eq!((built.order.module, built.file), (ModuleId(7), FileId::of(&library()).ok()));
         assert!(built.table.is_ok() && builders.building() == 0);
+    }
+
+    #[test]
+    fn nothing_waits_for_the_table_of_a_big_file() {
+        let mut builders = Builders::start().expect("threads");
+        // Threads that receive nothing.
+        let mut unread = Vec::new();
+        builders.builders.truncate(1);
+        builders.add().expect("a thread");
+        for builder in &mut builders.builders {
+            let (orders, ordered) = channel();
+            builder.orders = orders;
+            unread.push(ordered);
+        }
+        let of_size = |module, bytes| Order { bytes, ..order(module, library(), Owner::System) };
+        assert!(builders.order(of_size(1, MAX_BYTES_AHEAD)));
+        for module in 2..2 + MAX_ORDERS_EACH as u32 {
+            assert!(builders.have_capacity());
+            assert!(builders.order(of_size(module, 1_000)));
+        }
+        let ahead = |at: usize| builders.builders[at].ahead.len();
+        assert_eq!((ahead(0), ahead(1)), (1, MAX_ORDERS_EACH));
+        assert!(!builders.have_capacity(), "the next one waits where a smaller one may overtake it");
     }
 
     #[test]

@@ -392,7 +392,7 @@ impl FollowerThread {
     fn dispatch(&mut self) {
         self.take_deferred();
         while self.builders.have_capacity()
-            && let Some((_, module)) = self.queue.pop_first()
+            && let Some((bytes, module)) = self.queue.pop_first()
         {
             let file = lock(&self.known).processes.module_file(module);
             let payer = file.as_ref().map(ModuleFile::payer);
@@ -402,7 +402,7 @@ impl FollowerThread {
             }
             let payer = payer.map_or(Owner::System, |payer| payer.owner);
             if self.builders.time_to_wait(payer).is_zero() {
-                self.builders.order(Order { module, file, payer });
+                self.builders.order(Order { module, file, bytes, payer });
             } else {
                 self.defer(module, payer);
             }
@@ -445,7 +445,7 @@ impl FollowerThread {
     fn take_built(&mut self) {
         let mut new = HashSet::new();
         while let Some(Built { order, table, file: id }) = self.builders.take() {
-            let Order { module, file, payer } = order;
+            let Order { module, file, payer, .. } = order;
             if !self.held.contains_key(&module) {
                 // The module was evicted meanwhile.
                 continue;
