@@ -34,7 +34,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # Debian packages, each with its reason.
 BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
 # tmux: a terminal for `wallprof top`.
-TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus debuginfod openssl xz-utils postgresql tmux
+TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus debuginfod openssl xz-utils postgresql tmux musl-tools
 LINT_PACKAGES := clang-format-19
 # What runs the tests.
 GATE_PACKAGES := python3
@@ -78,6 +78,7 @@ why_qemu-system-x86 := boots other kernels
 why_busybox-static := the other programs on those kernels
 why_openjdk-17-jdk-headless := locks and collections of Java
 why_e2fsprogs := a file system to freeze
+why_musl-tools := builds a scenario with another C library
 why_ruby := waits for its GVL
 why_python3 := runs the tests; the programs of a hostile neighbour; waits for the GIL
 why_systemd := runs the service
@@ -271,6 +272,7 @@ build-packages:
 
 test-packages:
 	$(call install,$(BUILD_PACKAGES) $(TEST_PACKAGES) $(GATE_PACKAGES))
+	tests/debian/libc.sh
 
 kernel-packages:
 	$(call install,$(KERNEL_PACKAGES))

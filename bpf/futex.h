@@ -16,16 +16,23 @@
 #define MUTEX_CONTENDED 2
 #define MUSL_CONTENDED 0x80000010U /* EBUSY, and the bit of waiters */
 #define THREAD_PARKED 0xffffffffU
+#define MOST_TIDS (1 << 22) /* PID_MAX_LIMIT */
 
-/* What is known of the owner of a futex that is a lock. */
-enum futex_lock {
+/* What a futex is, by the operation and the value of the wait, before its memory is looked at. */
+enum futex_use {
     FUTEX_NO_LOCK = 0,
-    FUTEX_LOCK = 1,       /* nothing: no owner is in memory */
-    FUTEX_MUTEX = 2,      /* the owner is beside the word, if that is glibc's mutex */
-    FUTEX_OWNER_WORD = 3, /* the owner is the word */
+    FUTEX_LOCK = 1,       /* a lock; no owner is in memory */
+    FUTEX_OWNER_WORD = 2, /* a lock; the owner is the word */
+    FUTEX_MUTEX = 3,      /* a lock; the owner is beside the word, if that is glibc's mutex */
+    FUTEX_SOME_OWNER =
+        4, /* a lock; the owner is the word, if that is a robust mutex of glibc or one of musl */
+    /* Only memory shows whether these are locks. */
+    FUTEX_TIMED = 5,  /* a mutex of glibc, one of its condition variables, or another lock */
+    FUTEX_SHAPED = 6, /* glibc's mutex, rwlock or condition variable */
+    FUTEX_TWO = 7,    /* a lock, or a condition variable or a thread of musl */
 };
 
-/* Whether `lock_owner` is the thread that has the lock. */
+/* What is known of the owner of a futex that is a lock. */
 enum owner_known {
     OWNER_UNKNOWN = 0,
     OWNER_KNOWN = 1,
@@ -47,9 +54,68 @@ struct mutex_rest {
 #define MUTEX_RECURSIVE 1
 #define MUTEX_ADAPTIVE 3
 #define MUTEX_TYPE 3
+#define MUTEX_ROBUST 16
 #define MUTEX_SHARED 128
 #define MUTEX_ELISION 0x300
-#define MOST_TIDS (1 << 22) /* PID_MAX_LIMIT */
+
+/* musl's pthread_mutex_t. */
+struct musl_mutex {
+    u32 type;
+    u32 lock;
+    u32 waiters;
+};
+
+#define MUSL_RECURSIVE 1
+#define MUSL_ERRORCHECK 2
+#define MUSL_OWNED 15 /* recursive, errorcheck, robust or PI: the word has the owner */
+#define MUSL_SHARED 128
+
+/* glibc's pthread_rwlock_t since 2.25. Waiters wait at `phase` or `writers_word`, whose bit 1 says that they
+ * do, or at `readers`. */
+struct rwlock {
+    u32 readers;
+    u32 writers;
+    u32 phase;
+    u32 writers_word;
+    u32 pad3;
+    u32 pad4;
+    u32 writer; /* the thread that has it for writing */
+    u32 shared;
+    u64 elision;
+    u64 pad2;
+    u32 flags;
+};
+
+#define RWLOCK_WRITE_PHASE 1
+#define RWLOCK_WRITE_LOCKED 2
+#define RWLOCK_READERS_WAIT 4
+#define RWLOCK_KINDS 3
+#define RWLOCK_TAKEN 3 /* one of its words is 1, and has waiters */
+
+/* glibc's pthread_cond_t since 2.41, before which all waits have the value 0. Waiters wait at one of
+ * `signals`, which were the start of a group of waiters when that group was closed. */
+struct condition {
+    u64 sequence; /* two for each waiter that ever came, and which group is the newer one */
+    u64 start;    /* of the older group */
+    u32 sizes[2];
+    u32 size;
+    u32 references; /* eight for each waiter */
+    u32 signals[2];
+};
+
+/* musl has this on the stack of a thread that waits for a condition variable, and waits at `barrier`. */
+#define MUSL_WAITER_FRAMES 1024
+/* Where musl keeps the state of a thread that is joined, after the start of its descriptor, which is a
+ * pointer to itself. */
+#define MUSL_DETACH_STATE 56
+
+/* Reads memory of the current task, or that of another one where `other` is not NULL: only sleepable programs
+ * may give one. */
+ALWAYS_INLINE bool read_futex_memory(void *to, u32 bytes, u64 from, struct task_struct *other) {
+    if (other)
+        return !bpf_copy_from_user_task(to, bytes, (void *)from, other, 0);
+    return !bpf_probe_read_user(to, bytes, (void *)from);
+}
 
 /* Whether these words belong to a mutex of glibc that is held. Other locks have the same operation and value,
  * and data beside their word: Rust's and Go's mutexes, the arenas of malloc, the streams of stdio. Robust and
@@ -64,6 +130,76 @@ ALWAYS_INLINE bool is_held_mutex(const struct mutex_rest *rest, u64 op) {
            ((rest->kind & MUTEX_ELISION) || !rest->elision);
 }
 
+/* Whether the word, whose value has the form of an owner, is a mutex that keeps its owner there. musl's
+ * rwlocks, semaphores and locks of its own have values of the same form. */
+ALWAYS_INLINE bool has_owner_word(u64 address, struct task_struct *other) {
+    struct mutex_rest rest;
+    struct musl_mutex musl;
+
+    if (read_futex_memory(&rest, sizeof(rest), address + MUTEX_REST_OFFSET, other) &&
+        (rest.kind & MUTEX_ROBUST) &&
+        !(rest.kind & ~(MUTEX_TYPE | MUTEX_ROBUST | MUTEX_SHARED | MUTEX_ELISION)))
+        return true;
+    return read_futex_memory(&musl, sizeof(musl), address - __builtin_offsetof(struct musl_mutex, lock),
+                             other) &&
+           (musl.type & MUSL_OWNED) && !(musl.type & ~(MUSL_OWNED | MUSL_SHARED)) &&
+           (musl.type & MUTEX_TYPE) != (MUSL_RECURSIVE | MUSL_ERRORCHECK) && musl.waiters &&
+           musl.waiters <= MOST_TIDS;
+}
+
+/* Whether the word is one of a condition variable's. */
+ALWAYS_INLINE bool is_condition(u64 address, u32 value, struct task_struct *other) {
+    struct condition c;
+    u64 start = address - ((address & 4) ? sizeof(c) - 4 : sizeof(c) - 8);
+
+    return read_futex_memory(&c, sizeof(c), start, other) && c.start < c.sequence >> 1 &&
+           (s32)((u32)c.start - value) >= 0 && c.references >= 8 && c.references >> 3 <= MOST_TIDS &&
+           c.sizes[0] <= MOST_TIDS && c.sizes[1] <= MOST_TIDS;
+}
+
+ALWAYS_INLINE bool has_shape_of_rwlock(const struct rwlock *lock, u64 op) {
+    return lock->phase <= RWLOCK_TAKEN && lock->writers_word <= RWLOCK_TAKEN && !lock->pad3 && !lock->pad4 &&
+           !lock->pad2 && lock->writer <= MOST_TIDS && !lock->shared == !!(op & FUTEX_PRIVATE) &&
+           lock->elision <= 0xff && lock->flags <= RWLOCK_KINDS;
+}
+
+/* Whether the word is one of a rwlock's, at which a thread waits with this value while the others are so.
+ * Both structures are aligned to eight bytes, so that the word's address says which one it is. */
+ALWAYS_INLINE bool is_rwlock(struct rwlock *lock, u64 *address, u32 value, u64 op,
+                             struct task_struct *other) {
+    u32 offset = __builtin_offsetof(struct rwlock, phase), state = RWLOCK_WRITE_LOCKED;
+
+    if (value == RWLOCK_TAKEN) {
+        if (*address & 4)
+            offset = __builtin_offsetof(struct rwlock, writers_word);
+        else
+            state = RWLOCK_WRITE_PHASE;
+    } else if (value != MUTEX_CONTENDED) {
+        if (!(value & RWLOCK_READERS_WAIT))
+            return false;
+        offset = __builtin_offsetof(struct rwlock, readers);
+    }
+    if ((offset & 4) != (*address & 4) || !read_futex_memory(lock, sizeof(*lock), *address - offset, other))
+        return false;
+    if (!(lock->readers & state) || !has_shape_of_rwlock(lock, op))
+        return false;
+    *address -= offset;
+    return true;
+}
+
+/* Whether the word belongs to a condition variable or to a thread of musl, at which nobody waits for a lock.
+ */
+ALWAYS_INLINE bool is_no_lock_of_musl(u64 address, u64 stack_pointer, struct task_struct *other) {
+    u64 itself = 0, thread = address - MUSL_DETACH_STATE;
+
+    if ((address & 4) && address - stack_pointer < MUSL_WAITER_FRAMES)
+        return true;
+    return !(address & 7) && read_futex_memory(&itself, sizeof(itself), thread, other) && itself == thread;
+}
+
+/* Whether it is a lock whatever its memory says. */
+ALWAYS_INLINE bool is_lock_by_value(u8 use) { return use && use < FUTEX_TIMED; }
+
 /* Whether the owner's number in this futex means a thread of the waiter's own process. A futex that processes
  * share may have the number of a thread in another pid namespace: two containers with a common mutex have a
  * process 1 each. */
@@ -71,83 +207,114 @@ ALWAYS_INLINE bool is_number_of_this_process(struct task_struct *task, u64 op) {
     return (op & FUTEX_PRIVATE) || !BPF_CORE_READ(task, thread_pid, level);
 }
 
-ALWAYS_INLINE void note_owner(struct thread_state *t, struct task_struct *task, u64 op, u32 owner) {
-    owner &= FUTEX_TID_MASK;
-    t->lock_owner = owner;
-    t->owner_known = !owner                                ? OWNER_UNKNOWN
-                     : is_number_of_this_process(task, op) ? OWNER_KNOWN
-                                                           : OWNER_IF_IT_WOKE;
-}
-
-/* Reads the owner from user memory, which is possible only while the thread is current. For a page that is
- * not present the owner stays unknown. */
-ALWAYS_INLINE void read_owner_word(struct thread_state *t, struct task_struct *task, u64 address, u64 op) {
-    u32 owner = 0;
-
-    if (!bpf_probe_read_user(&owner, sizeof(owner), (void *)address))
-        note_owner(t, task, op, owner);
-}
-
-/* As above, from a mutex. False: the word is not that of a held mutex. */
-ALWAYS_INLINE bool read_mutex_owner(struct thread_state *t, struct task_struct *task, u64 address, u64 op) {
-    struct mutex_rest rest;
-
-    if (bpf_probe_read_user(&rest, sizeof(rest), (void *)(address + MUTEX_REST_OFFSET)))
-        return true;
-    if (!is_held_mutex(&rest, op))
-        return false;
-    note_owner(t, task, op, rest.owner);
-    return true;
-}
-
 /* The user of a futex shows in its operation and value:
  *   glibc mutex        WAIT, 2                      glibc timed mutex   WAIT_BITSET, 2, a timeout
  *   robust mutex       WAIT, tid|WAITERS            PI mutex            LOCK_PI(2)
  *   condvar, semaphore WAIT_BITSET|REALTIME, 0      rwlock              WAIT_BITSET|REALTIME, not 0
+ *   condvar of 2.41+   the same with a growing number; without REALTIME for a timeout of the monotonic clock
  *   join               WAIT_BITSET|REALTIME, shared (op 265)
  *   musl mutex         WAIT, 0x80000010; of the types errorcheck and recursive tid|WAITERS
+ *   musl condvar, join WAIT, 2
+ *   musl semaphore     WAIT, -1; since 1.2.4 0x80000000
+ *   musl rwlock        WAIT, -1 while it is held for writing, else readers|WAITERS
  *   Rust: mutex WAIT_BITSET, 2, no timeout; parked thread -1; rwlock has one of its two top bits set; condvar
  *   a counter
  *   Go's runtime lock  WAIT, 2
- * glibc registers a robust list for each thread, musl with the first robust mutex that is locked: without a
- * list, 0x80000010 is a mutex of musl, and not held by thread 16.
- * Observed with glibc 2.36 and Rust 1.95; musl by its sources, Go by those of its runtime before 1.24. */
-ALWAYS_INLINE u8 futex_reason(struct thread_state *t, struct task_struct *task, struct pt_regs *regs,
-                              bool own) {
-    u64 address = regs->di;
+ * glibc registers a robust list for each thread, musl with the first robust mutex that is locked. Observed
+ * with glibc 2.36 and 2.41, musl 1.2.3 and 1.2.5, and Rust 1.95; Go by the sources of its runtime
+ * before 1.24. */
+ALWAYS_INLINE u8 futex_use(struct task_struct *task, struct pt_regs *regs) {
     u64 op = regs->si;
     u32 value = (u32)regs->dx;
     u64 command = op & FUTEX_CMD;
-    u8 lock = FUTEX_NO_LOCK;
 
-    if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2) {
-        lock = FUTEX_OWNER_WORD;
-        if (own)
-            read_owner_word(t, task, address, op);
-    } else if (command == FUTEX_WAIT) {
-        if (value == MUTEX_CONTENDED) {
-            lock = FUTEX_MUTEX;
-        } else if ((value & FUTEX_WAITERS) && value != THREAD_PARKED) {
-            bool musl = value == MUSL_CONTENDED && !BPF_CORE_READ(task, robust_list);
-
-            lock = musl ? FUTEX_LOCK : FUTEX_OWNER_WORD;
-            if (!musl)
-                note_owner(t, task, op, value);
-        }
-    } else if (command == FUTEX_WAIT_BITSET) {
-        bool rust_rwlock = (value >> 30) && value != THREAD_PARKED;
-        bool glibc_rwlock = (op & FUTEX_CLOCK_REALTIME) && (op & FUTEX_PRIVATE) && value;
-
+    if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2)
+        return FUTEX_OWNER_WORD;
+    if (command == FUTEX_WAIT) {
         if (value == MUTEX_CONTENDED)
-            lock = regs->r10 ? FUTEX_MUTEX : FUTEX_LOCK;
-        else if (rust_rwlock || glibc_rwlock)
-            lock = FUTEX_LOCK;
+            return BPF_CORE_READ(task, robust_list) ? FUTEX_MUTEX : FUTEX_TWO;
+        if (value == MUSL_CONTENDED && !BPF_CORE_READ(task, robust_list))
+            return FUTEX_LOCK;
+        if ((value & FUTEX_WAITERS) && (value & FUTEX_TID_MASK) && value != THREAD_PARKED)
+            return FUTEX_SOME_OWNER;
+        return FUTEX_NO_LOCK;
     }
-    if (lock == FUTEX_NO_LOCK)
+    if (command != FUTEX_WAIT_BITSET || !value)
+        return FUTEX_NO_LOCK;
+    if (op & FUTEX_CLOCK_REALTIME)
+        return FUTEX_SHAPED;
+    if (value == MUTEX_CONTENDED)
+        return regs->r10 ? FUTEX_TIMED : FUTEX_LOCK;
+    return (value >> 30) && value != THREAD_PARKED ? FUTEX_LOCK : FUTEX_NO_LOCK;
+}
+
+/* A lock, and the number that its owner has in memory; 0: none. */
+struct futex_lock {
+    u64 address;
+    u32 owner;
+};
+
+/* Whether a futex is a lock, by its memory. `other` is as in read_futex_memory(). */
+ALWAYS_INLINE bool is_futex_lock(u8 use, struct futex_lock *found, struct pt_regs *regs,
+                                 struct task_struct *other) {
+    u64 address = regs->di;
+    u64 op = regs->si;
+    u32 value = (u32)regs->dx, word;
+    struct mutex_rest rest;
+    struct rwlock lock;
+
+    found->address = address;
+    found->owner = 0;
+    switch (use) {
+    case FUTEX_LOCK:
+        return true;
+    case FUTEX_SOME_OWNER:
+        if (!has_owner_word(address, other))
+            return true;
+        /* fall through */
+    case FUTEX_OWNER_WORD:
+        if (read_futex_memory(&word, sizeof(word), address, other))
+            found->owner = word & FUTEX_TID_MASK;
+        return true;
+    case FUTEX_TWO:
+        return !is_no_lock_of_musl(address, regs->sp, other);
+    case FUTEX_MUTEX:
+    case FUTEX_TIMED:
+    case FUTEX_SHAPED:
+        if (value == MUTEX_CONTENDED &&
+            read_futex_memory(&rest, sizeof(rest), address + MUTEX_REST_OFFSET, other) &&
+            is_held_mutex(&rest, op)) {
+            found->owner = rest.owner;
+            return true;
+        }
+        if (use == FUTEX_MUTEX)
+            return !is_no_lock_of_musl(address, regs->sp, other);
+        if (is_condition(address, value, other))
+            return false;
+        if (!is_rwlock(&lock, &found->address, value, op, other))
+            return use == FUTEX_TIMED;
+        found->owner = lock.writer;
+        return true;
+    }
+    return false;
+}
+
+/* The reason of a wait in futex(2), its lock and the lock's owner. `own`: the thread is current, and its
+ * memory can be read. Otherwise the owner stays unknown, and what only memory shows is no lock. */
+ALWAYS_INLINE u8 futex_reason(struct thread_state *t, struct task_struct *task, struct pt_regs *regs,
+                              bool own) {
+    struct futex_lock lock = {.address = regs->di};
+
+    t->futex = futex_use(task, regs);
+    if (own ? !is_futex_lock(t->futex, &lock, regs, NULL) : !is_lock_by_value(t->futex))
         return REASON_WAIT;
-    if (lock == FUTEX_MUTEX && own && !read_mutex_owner(t, task, address, op))
-        lock = FUTEX_LOCK;
-    t->futex_lock = lock;
-    t->lock_address = address;
+    t->lock_address = lock.address;
+    if (lock.owner) {
+        t->lock_owner = lock.owner;
+        t->owner_known = is_number_of_this_process(task, regs->si) ? OWNER_KNOWN : OWNER_IF_IT_WOKE;
+    }
     return REASON_LOCK;
 }
+
+/* Whether a thread that is blocked waits for a lock that is a futex. */
+ALWAYS_INLINE bool waits_for_futex(struct thread_state *t) { return t->futex && t->reason == REASON_LOCK; }

@@ -64,6 +64,7 @@ static long look_step(u32 walk, struct look_walk *of) {
     look->syscall = -1;
     look->flags &= LOOK_KERNEL_THREAD;
     guess_activity(NULL, task, now);
+    settle_futex(task, now);
     look->activity = now->activity;
     look->now = bpf_ktime_get_ns();
     if (now->activity == ACTIVITY_RUNNING) {
@@ -75,7 +76,7 @@ static long look_step(u32 walk, struct look_walk *of) {
         note_departure(task, look);
         look->reason = now->reason;
         look->syscall = now->syscall;
-        if (now->futex_lock) {
+        if (waits_for_futex(now)) {
             look->flags |= LOOK_LOCK;
             look->lock_address = now->lock_address;
             look->lock_owner = lock_owner_of(task, now);

@@ -55,6 +55,7 @@ int open_waits(struct bpf_iter__task *ctx) {
         seen->word_known = false;
         seen->asked = ASKED_UNKNOWN;
         guess_activity((struct bpf_iter__task *)ctx, task, seen);
+        settle_futex(task, seen);
     }
     if (seen->activity == ACTIVITY_RUNNING || seen->since > now || now - seen->since < open_after_ns)
         return 0;
@@ -89,7 +90,7 @@ int open_waits(struct bpf_iter__task *ctx) {
         note_facts(task, t, stall);
         if (t->activity == ACTIVITY_BLOCKED && t->kernel_lock)
             name_kernel_owner(stall, &t->kernel_owner);
-    } else if (seen->activity == ACTIVITY_BLOCKED && seen->futex_lock) {
+    } else if (seen->activity == ACTIVITY_BLOCKED && waits_for_futex(seen)) {
         u32 owner = lock_owner_of(task, seen);
 
         stall->flags |= STALL_LOCK;

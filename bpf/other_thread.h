@@ -29,22 +29,26 @@ ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_scratch *
 /* The owner of the lock that `task` waits for: seen at switch-out, or read now. 0: none is known. */
 ALWAYS_INLINE u32 lock_owner_of(struct task_struct *task, struct thread_state *t) {
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-    struct mutex_rest rest;
-    u32 word = 0;
+    struct futex_lock lock;
 
     if (t->owner_known == OWNER_KNOWN)
         return t->lock_owner;
-    if (!is_number_of_this_process(task, regs->si))
+    if (!is_number_of_this_process(task, regs->si) || !is_futex_lock(t->futex, &lock, regs, task))
         return 0;
-    if (t->futex_lock == FUTEX_OWNER_WORD &&
-        !bpf_copy_from_user_task(&word, sizeof(word), (void *)t->lock_address, task, 0))
-        return word & FUTEX_TID_MASK;
-    if (t->futex_lock == FUTEX_MUTEX &&
-        !bpf_copy_from_user_task(&rest, sizeof(rest), (void *)(t->lock_address + MUTEX_REST_OFFSET), task,
-                                 0) &&
-        is_held_mutex(&rest, regs->si))
-        return rest.owner;
-    return 0;
+    return lock.owner;
+}
+
+/* Whether what the thread waits for is a lock, where its memory was not looked at when the wait began. `t` is
+ * a guess (iterator.h). */
+ALWAYS_INLINE void settle_futex(struct task_struct *task, struct thread_state *t) {
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    struct futex_lock lock;
+
+    if (t->activity != ACTIVITY_BLOCKED || (t->reason != REASON_WAIT && t->reason != REASON_LOCK) ||
+        !t->futex)
+        return;
+    t->reason = is_futex_lock(t->futex, &lock, regs, task) ? REASON_LOCK : REASON_WAIT;
+    t->lock_address = lock.address;
 }
 
 /* What the word of the thread's process says now. False where it has none, or the word is not mapped. */

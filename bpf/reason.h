@@ -60,7 +60,7 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
     bool uninterruptible = (prev_state & TASK_UNINTERRUPTIBLE) && !(prev_state & TASK_NOLOAD);
 
     t->syscall = nr;
-    t->futex_lock = FUTEX_NO_LOCK;
+    t->futex = FUTEX_NO_LOCK;
     t->owner_known = OWNER_UNKNOWN;
     if (is_stopped(prev, prev_state)) {
         t->reason = REASON_STOPPED;

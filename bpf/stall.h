@@ -106,7 +106,7 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
             stall->place = t->place;
         if (off_cpu_ns(interval) < min_stall_ns)
             stall->flags |= STALL_BRIEF;
-        if (t->futex_lock) {
+        if (waits_for_futex(t)) {
             stall->flags |= STALL_LOCK;
             stall->lock_address = t->lock_address;
             if (t->owner_known) {

@@ -52,7 +52,7 @@ ALWAYS_INLINE void sleep_in_fault(struct thread_state *t, struct task_struct *pr
         settle_fault(t, SLEEP_FAULT_MAJOR);
     t->reason = t->fault.sleep;
     t->syscall = syscall_of(prev, (struct pt_regs *)bpf_task_pt_regs(prev));
-    t->futex_lock = FUTEX_NO_LOCK;
+    t->futex = FUTEX_NO_LOCK;
     t->owner_known = OWNER_UNKNOWN;
     t->word_known = false;
 }

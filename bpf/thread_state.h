@@ -58,7 +58,7 @@ struct thread_state {
     u8 reason;
     u8 on_mask;
     u8 changed;     /* a name changed: the next snapshot must contain the thread */
-    u8 futex_lock;  /* enum futex_lock */
+    u8 futex;       /* enum futex_use */
     u8 owner_known; /* enum owner_known */
     u8 lender;      /* the state that `borrowable` is taken from: a reason, or CARRIED_… */
     u8 faulting;    /* `fault` is valid */

@@ -53,7 +53,22 @@ impl Start {
 impl Scenario {
     /// Returns when all of the scenario's threads wait at its gate.
     pub fn ready(name: &str, args: &[&str]) -> Self {
-        let mut child = Command::new(program(name))
+        Self::of_command(Command::new(program(name)), name, args)
+    }
+
+    /// As [`ready`](Self::ready), on the C library of Debian 13. None: it is not here.
+    pub fn ready_on_trixie(name: &str, args: &[&str]) -> Option<Self> {
+        let libraries = scratch_folder().join("../debian/trixie/usr/lib/x86_64-linux-gnu");
+        let linker = libraries.join("ld-linux-x86-64.so.2");
+        linker.exists().then(|| {
+            let mut command = Command::new(linker);
+            command.arg("--library-path").arg(libraries).arg(program(name));
+            Self::of_command(command, name, args)
+        })
+    }
+
+    fn of_command(mut command: Command, name: &str, args: &[&str]) -> Self {
+        let mut child = command
             .arg("-g")
             .args(args)
             .stdin(Stdio::piped())

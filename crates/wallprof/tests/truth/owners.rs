@@ -8,47 +8,54 @@ use serde_json::Value;
 use wallprof_testkit::contract::Stall;
 use wallprof_testkit::program::run;
 use wallprof_testkit::recorder::Recorder;
-use wallprof_testkit::scenario::{Scenario, Truth};
-use wallprof_testkit::{excuse, machine};
+use wallprof_testkit::scenario::{Scenario, Truth, program};
+use wallprof_testkit::{excuse, machine, skip};
 
 #[derive(Debug, Deserialize)]
 struct Stuck {
     tid: u32,
     kind: String,
+    /// 0: it is no lock.
     wants: String,
     /// 0: no memory says it.
     owner: u32,
 }
 
-/// The address of the lock for which each thread waits, and the tid of its owner.
-type Locks = HashMap<u32, (Option<String>, Option<u32>)>;
+/// The reason of each thread's wait, the address of its lock, and the tid of the lock's owner.
+type Waits = HashMap<u32, (String, Option<String>, Option<u32>)>;
 
-fn assert_owners_are_true(truth: &Truth, seen: &Locks, way: &str) {
-    for stuck in truth.all::<Stuck>("stuck") {
+fn assert_owners_are_true(truth: &Truth, seen: &Waits, way: &str) {
+    let all = truth.all::<Stuck>("stuck");
+    assert!(all.len() > 20, "{all:?}");
+    for stuck in all {
         let owner = Some(stuck.owner).filter(|tid| *tid != 0);
-        let found = seen.get(&stuck.tid).unwrap_or_else(|| panic!("{way}: a lock of {stuck:?} in {seen:?}"));
-        assert_eq!(found, &(Some(stuck.wants), owner), "{way}: {}", stuck.kind);
+        let lock = Some(stuck.wants.clone()).filter(|address| address != "0");
+        let reason = if lock.is_some() { "lock" } else { "wait" };
+        let found = seen.get(&stuck.tid).unwrap_or_else(|| panic!("{way}: a wait of {stuck:?} in {seen:?}"));
+        assert_eq!(found, &(reason.to_string(), lock, owner), "{way}: {}", stuck.kind);
     }
 }
 
 /// What `wallprof stacks` sees.
-fn at_one_look(pid: &str) -> Locks {
+fn at_one_look(pid: &str) -> Waits {
     let output = run(&["stacks", "--json", "-p", pid]);
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     let threads = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("an object"));
-    let waiting = threads.filter(|thread| !thread["lock"].is_null()).map(|thread| {
+    let blocked = threads.filter_map(|thread| {
         let lock = &thread["lock"];
-        let owner = lock["owner"]["tid"].as_u64().map(|tid| tid as u32);
-        (thread["tid"].as_u64().expect("a tid") as u32, (lock["address"].as_str().map(str::to_owned), owner))
+        let wait = (
+            thread["reason"].as_str()?.to_owned(),
+            lock["address"].as_str().map(str::to_owned),
+            lock["owner"]["tid"].as_u64().map(|tid| tid as u32),
+        );
+        Some((thread["tid"].as_u64()? as u32, wait))
     });
-    waiting.collect()
+    blocked.collect()
 }
 
 /// The owners that are read at the switch, those that are read while the waits are open, and those of a look.
-#[test]
-fn owners_are_those_that_the_locks_name() {
-    let Some(_guard) = machine::reserve("owners_are_those_that_the_locks_name") else { return };
-    let mut scenario = Scenario::ready("owners", &[]);
+fn assert_locks_of(ready: impl FnOnce() -> Scenario) {
+    let mut scenario = ready();
     let pid = scenario.pid();
     let meanwhile = Recorder::armed(&["-p", &pid, "--name", "waiter"], &[]);
     let truth = scenario.run();
@@ -56,13 +63,44 @@ fn owners_are_those_that_the_locks_name() {
     assert_owners_are_true(&truth, &at_one_look(&pid), "stacks");
     for (way, recorder) in recorders {
         let stalls = recorder.stop().stalls(&["--all"]);
-        let waits = stalls.iter().filter(|stall| stall.open && stall.comm == "waiter");
-        let locks = waits.filter_map(|stall| Some((stall.tid, stall.lock.as_ref()?)));
-        let seen: Locks = locks
-            .map(|(tid, lock)| (tid, (lock.address.clone(), lock.owner.as_ref().map(|owner| owner.tid))))
+        let waits = stalls.into_iter().filter(|stall| stall.open && stall.comm == "waiter");
+        let seen: Waits = waits
+            .map(|stall| {
+                let lock = stall.lock.as_ref();
+                let address = lock.and_then(|lock| lock.address.clone());
+                let owner = lock.and_then(|lock| lock.owner.as_ref()).map(|owner| owner.tid);
+                (stall.tid, (stall.reason.clone(), address, owner))
+            })
             .collect();
         assert_owners_are_true(&truth, &seen, way);
     }
+}
+
+#[test]
+fn owners_are_those_that_the_locks_name() {
+    let Some(_guard) = machine::reserve("owners_are_those_that_the_locks_name") else { return };
+    assert_locks_of(|| Scenario::ready("owners", &[]));
+}
+
+/// The words of condition variables have been other ones since glibc 2.41.
+#[test]
+fn owners_of_glibc_2_41_are_those_that_the_locks_name() {
+    let test = "owners_of_glibc_2_41_are_those_that_the_locks_name";
+    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(scenario) = Scenario::ready_on_trixie("owners", &[]) else {
+        return skip(test, "tests/debian/libc.sh could not download the C library of Debian 13");
+    };
+    assert_locks_of(|| scenario);
+}
+
+#[test]
+fn owners_of_musl_are_those_that_the_locks_name() {
+    let test = "owners_of_musl_are_those_that_the_locks_name";
+    let Some(_guard) = machine::reserve(test) else { return };
+    if !program("owners-musl").exists() {
+        return skip(test, "musl-gcc is not installed: Debian package musl-tools");
+    }
+    assert_locks_of(|| Scenario::ready("owners-musl", &[]));
 }
 
 fn has_kernel_function(stall: &Stall, function: &str) -> bool {
