@@ -103,6 +103,16 @@ struct condition {
     u32 signals[2];
 };
 
+/* What is read around a futex: one at a time, since the stack of a program is small. */
+union futex_memory {
+    struct mutex_rest rest;
+    struct musl_mutex musl;
+    struct rwlock rwlock;
+    struct condition condition;
+    u64 thread;
+    u32 word;
+};
+
 /* musl has this on the stack of a thread that waits for a condition variable, and waits at `barrier`. */
 #define MUSL_WAITER_FRAMES 1024
 /* Where musl keeps the state of a thread that is joined, after the start of its descriptor, which is a
@@ -132,29 +142,30 @@ ALWAYS_INLINE bool is_held_mutex(const struct mutex_rest *rest, u64 op) {
 
 /* Whether the word, whose value has the form of an owner, is a mutex that keeps its owner there. musl's
  * rwlocks, semaphores and locks of its own have values of the same form. */
-ALWAYS_INLINE bool has_owner_word(u64 address, struct task_struct *other) {
-    struct mutex_rest rest;
-    struct musl_mutex musl;
+ALWAYS_INLINE bool has_owner_word(union futex_memory *memory, u64 address, struct task_struct *other) {
+    struct mutex_rest *rest = &memory->rest;
+    struct musl_mutex *musl = &memory->musl;
 
-    if (read_futex_memory(&rest, sizeof(rest), address + MUTEX_REST_OFFSET, other) &&
-        (rest.kind & MUTEX_ROBUST) &&
-        !(rest.kind & ~(MUTEX_TYPE | MUTEX_ROBUST | MUTEX_SHARED | MUTEX_ELISION)))
+    if (read_futex_memory(rest, sizeof(*rest), address + MUTEX_REST_OFFSET, other) &&
+        (rest->kind & MUTEX_ROBUST) &&
+        !(rest->kind & ~(MUTEX_TYPE | MUTEX_ROBUST | MUTEX_SHARED | MUTEX_ELISION)))
         return true;
-    return read_futex_memory(&musl, sizeof(musl), address - __builtin_offsetof(struct musl_mutex, lock),
+    return read_futex_memory(musl, sizeof(*musl), address - __builtin_offsetof(struct musl_mutex, lock),
                              other) &&
-           (musl.type & MUSL_OWNED) && !(musl.type & ~(MUSL_OWNED | MUSL_SHARED)) &&
-           (musl.type & MUTEX_TYPE) != (MUSL_RECURSIVE | MUSL_ERRORCHECK) && musl.waiters &&
-           musl.waiters <= MOST_TIDS;
+           (musl->type & MUSL_OWNED) && !(musl->type & ~(MUSL_OWNED | MUSL_SHARED)) &&
+           (musl->type & MUTEX_TYPE) != (MUSL_RECURSIVE | MUSL_ERRORCHECK) && musl->waiters &&
+           musl->waiters <= MOST_TIDS;
 }
 
 /* Whether the word is one of a condition variable's. */
-ALWAYS_INLINE bool is_condition(u64 address, u32 value, struct task_struct *other) {
-    struct condition c;
-    u64 start = address - ((address & 4) ? sizeof(c) - 4 : sizeof(c) - 8);
+ALWAYS_INLINE bool is_condition(union futex_memory *memory, u64 address, u32 value,
+                                struct task_struct *other) {
+    struct condition *c = &memory->condition;
+    u64 start = address - ((address & 4) ? sizeof(*c) - 4 : sizeof(*c) - 8);
 
-    return read_futex_memory(&c, sizeof(c), start, other) && c.start < c.sequence >> 1 &&
-           (s32)((u32)c.start - value) >= 0 && c.references >= 8 && c.references >> 3 <= MOST_TIDS &&
-           c.sizes[0] <= MOST_TIDS && c.sizes[1] <= MOST_TIDS;
+    return read_futex_memory(c, sizeof(*c), start, other) && c->start < c->sequence >> 1 &&
+           (s32)((u32)c->start - value) >= 0 && c->references >= 8 && c->references >> 3 <= MOST_TIDS &&
+           c->sizes[0] <= MOST_TIDS && c->sizes[1] <= MOST_TIDS;
 }
 
 ALWAYS_INLINE bool has_shape_of_rwlock(const struct rwlock *lock, u64 op) {
@@ -165,9 +176,10 @@ ALWAYS_INLINE bool has_shape_of_rwlock(const struct rwlock *lock, u64 op) {
 
 /* Whether the word is one of a rwlock's, at which a thread waits with this value while the others are so.
  * Both structures are aligned to eight bytes, so that the word's address says which one it is. */
-ALWAYS_INLINE bool is_rwlock(struct rwlock *lock, u64 *address, u32 value, u64 op,
+ALWAYS_INLINE bool is_rwlock(union futex_memory *memory, u64 *address, u32 value, u64 op,
                              struct task_struct *other) {
     u32 offset = __builtin_offsetof(struct rwlock, phase), state = RWLOCK_WRITE_LOCKED;
+    struct rwlock *lock = &memory->rwlock;
 
     if (value == RWLOCK_TAKEN) {
         if (*address & 4)
@@ -189,12 +201,14 @@ ALWAYS_INLINE bool is_rwlock(struct rwlock *lock, u64 *address, u32 value, u64 o
 
 /* Whether the word belongs to a condition variable or to a thread of musl, at which nobody waits for a lock.
  */
-ALWAYS_INLINE bool is_no_lock_of_musl(u64 address, u64 stack_pointer, struct task_struct *other) {
-    u64 itself = 0, thread = address - MUSL_DETACH_STATE;
+ALWAYS_INLINE bool is_no_lock_of_musl(union futex_memory *memory, u64 address, u64 stack_pointer,
+                                      struct task_struct *other) {
+    u64 thread = address - MUSL_DETACH_STATE;
 
     if ((address & 4) && address - stack_pointer < MUSL_WAITER_FRAMES)
         return true;
-    return !(address & 7) && read_futex_memory(&itself, sizeof(itself), thread, other) && itself == thread;
+    return !(address & 7) && read_futex_memory(&memory->thread, sizeof(memory->thread), thread, other) &&
+           memory->thread == thread;
 }
 
 /* Whether it is a lock whatever its memory says. */
@@ -259,9 +273,8 @@ ALWAYS_INLINE bool is_futex_lock(u8 use, struct futex_lock *found, struct pt_reg
                                  struct task_struct *other) {
     u64 address = regs->di;
     u64 op = regs->si;
-    u32 value = (u32)regs->dx, word;
-    struct mutex_rest rest;
-    struct rwlock lock;
+    u32 value = (u32)regs->dx;
+    union futex_memory memory;
 
     found->address = address;
     found->owner = 0;
@@ -269,31 +282,31 @@ ALWAYS_INLINE bool is_futex_lock(u8 use, struct futex_lock *found, struct pt_reg
     case FUTEX_LOCK:
         return true;
     case FUTEX_SOME_OWNER:
-        if (!has_owner_word(address, other))
+        if (!has_owner_word(&memory, address, other))
             return true;
         /* fall through */
     case FUTEX_OWNER_WORD:
-        if (read_futex_memory(&word, sizeof(word), address, other))
-            found->owner = word & FUTEX_TID_MASK;
+        if (read_futex_memory(&memory.word, sizeof(memory.word), address, other))
+            found->owner = memory.word & FUTEX_TID_MASK;
         return true;
     case FUTEX_TWO:
-        return !is_no_lock_of_musl(address, regs->sp, other);
+        return !is_no_lock_of_musl(&memory, address, regs->sp, other);
     case FUTEX_MUTEX:
     case FUTEX_TIMED:
     case FUTEX_SHAPED:
         if (value == MUTEX_CONTENDED &&
-            read_futex_memory(&rest, sizeof(rest), address + MUTEX_REST_OFFSET, other) &&
-            is_held_mutex(&rest, op)) {
-            found->owner = rest.owner;
+            read_futex_memory(&memory.rest, sizeof(memory.rest), address + MUTEX_REST_OFFSET, other) &&
+            is_held_mutex(&memory.rest, op)) {
+            found->owner = memory.rest.owner;
             return true;
         }
         if (use == FUTEX_MUTEX)
-            return !is_no_lock_of_musl(address, regs->sp, other);
-        if (is_condition(address, value, other))
+            return !is_no_lock_of_musl(&memory, address, regs->sp, other);
+        if (is_condition(&memory, address, value, other))
             return false;
-        if (!is_rwlock(&lock, &found->address, value, op, other))
+        if (!is_rwlock(&memory, &found->address, value, op, other))
             return use == FUTEX_TIMED;
-        found->owner = lock.writer;
+        found->owner = memory.rwlock.writer;
         return true;
     }
     return false;

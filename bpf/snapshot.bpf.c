@@ -7,13 +7,14 @@
 #include "thread.h"
 
 /* Creates the state of every thread that is to be recorded. It runs before arming. It can run again at any
- * time, for threads that join without an event of their own. */
+ * time, for threads that join without an event of their own. A thread that has ended and is not reaped has
+ * none. */
 SEC("iter/task")
 int create_states(struct bpf_iter__task *ctx) {
     struct task_struct *task = ctx->task;
     u32 matches = 0;
 
-    if (!task || !task->pid)
+    if (!task || !task->pid || (task->__state & TASK_DEAD))
         return 0;
     if (!recorder_tgid)
         recorder_tgid = bpf_get_current_pid_tgid() >> 32;

@@ -164,6 +164,24 @@ __attribute__((noinline)) bool walk_user_stack(struct stack_scratch *scratch) {
     return true;
 }
 
+/* Kernel text that writes the saved user registers one after the other, as a signal's handler starts or
+ * returns. Written after loading, with `sites`. */
+volatile struct text_range register_writers[MAX_REGISTER_WRITERS] = {};
+volatile u32 register_writer_count = 0;
+
+/* Whether the user registers may be of two functions, since the kernel was interrupted at `ip`. */
+ALWAYS_INLINE bool registers_are_torn(u64 ip) {
+    u32 i;
+
+    for (i = 0; i < MAX_REGISTER_WRITERS; i++) {
+        if (i >= register_writer_count)
+            break;
+        if (ip >= register_writers[i].from && ip < register_writers[i].to)
+            return true;
+    }
+    return false;
+}
+
 /* The current task's user stack; 0 for kernel threads. */
 ALWAYS_INLINE u64 take_user_stack(struct stack_scratch *scratch) {
     return walk_user_stack(scratch) ? keep_stack(&scratch->stack, scratch->walk.hash) : 0;
@@ -172,7 +190,7 @@ ALWAYS_INLINE u64 take_user_stack(struct stack_scratch *scratch) {
 /* Both stacks of the current task. `from_probe`: in a tracepoint, where the kernel stack starts with the
  * calls that led to the probe; a sampled stack starts at the interrupted code. `kernel_bytes`: at most
  * this much of the kernel stack. It is 0 for none, without a branch: with two paths the verifier would
- * walk the rest twice. */
+ * walk the rest twice. There is no user stack where its registers may be torn. */
 ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, bool from_probe, u32 kernel_bytes, u64 *user,
                                u64 *kernel) {
     struct stack_scratch *scratch = enter_scratch(cpu);
@@ -180,6 +198,7 @@ ALWAYS_INLINE void take_stacks(void *ctx, struct cpu_state *cpu, bool from_probe
     if (!scratch)
         return;
     *kernel = take_kernel_stack(ctx, &scratch->stack, from_probe, kernel_bytes);
-    *user = take_user_stack(scratch);
+    if (likely(!*kernel || !registers_are_torn(scratch->stack.address[0])))
+        *user = take_user_stack(scratch);
     leave_scratch(cpu);
 }

@@ -55,6 +55,8 @@ pub trait KernelSide {
     fn set_sites(&mut self, sites: &[(u64, u64, u8)]);
     /// Kernel text `[from, to)` that runs softirqs for the current task.
     fn set_task_softirqs(&mut self, ranges: &[(u64, u64)]);
+    /// Kernel text `[from, to)` that writes saved user registers.
+    fn set_register_writers(&mut self, ranges: &[(u64, u64)]);
 
     /// Sets where threads mark their spans.
     fn set_mark_slots(&mut self, slots: &[MarkSlot]);
@@ -180,6 +182,10 @@ impl KernelSide for Probes {
 
     fn set_task_softirqs(&mut self, ranges: &[(u64, u64)]) {
         Probes::set_task_softirqs(self, ranges);
+    }
+
+    fn set_register_writers(&mut self, ranges: &[(u64, u64)]) {
+        Probes::set_register_writers(self, ranges);
     }
 
     fn follow_processes(&mut self) -> Result<(), ProbeError> {

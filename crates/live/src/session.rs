@@ -28,7 +28,7 @@ use wallprof_model::{
     ClockAnchor, Event, Forgotten, Meaning, MonoNs, Reason, SpanBudgets, StackId, ThreadRef, WordRules,
     WordSource,
 };
-use wallprof_probe::bpf::{constants as c, other_thread, stall_record, thread_record};
+use wallprof_probe::bpf::{constants as c, other_thread, stall_record};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_probe::{Inbox, KernelCounts, ProbeError, ProbeOptions, Probes, Targets, reasons};
 use wallprof_symbols::{DebugFileServer, KernelSymbols};
@@ -142,7 +142,8 @@ impl Session<Probes> {
             known.keep_untracked();
         }
         probes.snapshot(|record| {
-            if is_user_process(record) {
+            // By any thread: the first one may have ended.
+            if record.kernel_thread == 0 {
                 known.process(record.tgid, record.exec_id);
             }
         })?;
@@ -166,7 +167,8 @@ impl Session<Probes> {
     /// arming. Without symbols kernel frames have no names.
     pub fn set_kernel_symbols(&mut self, symbols: Arc<KernelSymbols>) {
         self.kernel.set_sites(&sites(&symbols));
-        self.kernel.set_task_softirqs(&task_softirqs(&symbols));
+        self.kernel.set_task_softirqs(&kernel_text(&symbols, reasons::TASK_SOFTIRQS));
+        self.kernel.set_register_writers(&kernel_text(&symbols, reasons::REGISTER_WRITERS));
         self.guard.set_kernel_symbols(Arc::clone(&symbols));
         self.stacks.set_kernel_symbols(symbols);
     }
@@ -502,10 +504,6 @@ fn learned_reason(record: &stall_record) -> Option<Reason> {
     Reason::from_code(record.reason).filter(|reason| blocked && is_learned(*reason))
 }
 
-fn is_user_process(record: &thread_record) -> bool {
-    record.kernel_thread == 0 && record.tid == record.tgid
-}
-
 /// The end of the last whole second, by the wall clock, that is not after `now`.
 fn second_end(now: u64, epoch_offset: u64) -> u64 {
     let epoch = now.saturating_add(epoch_offset);
@@ -522,10 +520,9 @@ pub(crate) fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
     ranges
 }
 
-/// Kernel text that runs softirqs for the current task.
-fn task_softirqs(symbols: &KernelSymbols) -> Vec<(u64, u64)> {
-    let ranges = symbols.text_ranges(reasons::TASK_SOFTIRQS);
-    ranges.into_iter().map(|range| (range.start, range.end)).collect()
+/// The text of these kernel functions.
+fn kernel_text(symbols: &KernelSymbols, patterns: &[&str]) -> Vec<(u64, u64)> {
+    symbols.text_ranges(patterns).into_iter().map(|range| (range.start, range.end)).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use wallprof_model::event::WaitedFile;
 use wallprof_probe::bpf::{constants as c, fault_facts};
+use wallprof_symbols::living_thread;
 
 /// A file as one process sees it: pid, device, inode.
 type FileKey = (u32, u32, u64);
@@ -32,7 +33,7 @@ impl WaitedFiles {
             file.path = path.clone();
             return;
         }
-        let link = PathBuf::from(format!("/proc/{pid}/fd/{}", facts.address));
+        let link = PathBuf::from(format!("/proc/{}/fd/{}", living_thread(pid), facts.address));
         let Ok(path) = std::fs::read_link(link) else { return };
         let path = path.to_string_lossy().into_owned();
         if !is_named(&path, &file.path) {

@@ -125,6 +125,16 @@ impl Probes {
         bss.task_softirq_count = ranges.len().min(c::MAX_TASK_SOFTIRQS as usize) as u32;
     }
 
+    /// Kernel text that writes saved user registers, as `[from, to)`: the functions of
+    /// [`crate::reasons::REGISTER_WRITERS`]. Samples in it have no user stack.
+    pub fn set_register_writers(&mut self, ranges: &[(u64, u64)]) {
+        let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() else { return };
+        for (range, (from, to)) in bss.register_writers.iter_mut().zip(ranges) {
+            (range.from, range.to) = (*from, *to);
+        }
+        bss.register_writer_count = ranges.len().min(c::MAX_REGISTER_WRITERS as usize) as u32;
+    }
+
     /// Starts the recording, and returns the timestamp of its start. `epoch_offset` is the wall clock's
     /// distance from CLOCK_MONOTONIC, ns: it determines where seconds start.
     pub fn arm(&mut self, epoch_offset: u64) -> MonoNs {

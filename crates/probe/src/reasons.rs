@@ -192,6 +192,18 @@ pub const KERNEL_SITES: &[(&str, Reason)] = &[
 /// Compilers may inline the first into the second.
 pub const TASK_SOFTIRQS: &[&str] = &["do_softirq*", "__local_bh_enable_ip"];
 
+/// The functions that write the saved user registers for a signal's handler, and for its return
+/// (arch/x86/kernel/signal.c). Compilers may inline some into others.
+pub const REGISTER_WRITERS: &[&str] = &[
+    "arch_do_signal_or_restart",
+    "handle_signal*",
+    "setup_rt_frame*",
+    "x64_setup_rt_frame",
+    "restore_sigcontext*",
+    "__do_sys_rt_sigreturn",
+    "__x64_sys_rt_sigreturn",
+];
+
 /// The class of every system call number, for the kernel side.
 pub fn syscall_classes() -> [u8; c::MAX_SYSCALLS as usize] {
     let mut classes = [c::CLASS_NONE as u8; c::MAX_SYSCALLS as usize];

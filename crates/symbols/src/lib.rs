@@ -61,6 +61,7 @@ mod kernel_stack;
 mod lazy_binding;
 mod listed_symbols;
 mod live_file;
+mod living_thread;
 mod mapping_quota;
 mod maps;
 mod mini_debug;
@@ -98,6 +99,7 @@ pub use kernel_stack::KernelStacks;
 pub use lazy_binding::{
     BoundFunction, LazyCalls, exported_variable, exports_function, may_be_dynamic_linker,
 };
+pub use living_thread::living_thread;
 pub use maps::{MapsLine, executable_maps};
 pub use module::{ModuleFile, Payer};
 pub use needed::files_of_program;

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx, open, openat2};
 
 use crate::file_access::{FileAccess, cached_attributes, local_mount_of};
+use crate::living_thread::living_thread;
 
 /// The suffix that the kernel appends to the path of a deleted file.
 const DELETED: &[u8] = b" (deleted)";
@@ -125,7 +126,7 @@ impl Found {
 
     /// The file that has this name for a process.
     pub(crate) fn by_name_in(pid: u32, name: &Path) -> io::Result<Self> {
-        let root = open(format!("/proc/{pid}/root"), PATH_FLAGS, Mode::empty())?;
+        let root = open(format!("/proc/{}/root", living_thread(pid)), PATH_FLAGS, Mode::empty())?;
         let flags = ResolveFlags::CACHED | ResolveFlags::IN_ROOT;
         Found::of(openat2(root, name, PATH_FLAGS, Mode::empty(), flags)?)
     }
@@ -226,7 +227,7 @@ impl MappedFile<'_> {
     /// The file at a place, if it may be the mapped one.
     pub(crate) fn find(&self, place: Place) -> Option<Found> {
         let pid = self.pid;
-        let link = |name: &str| Found::by_link(Path::new(&format!("/proc/{pid}/{name}")));
+        let link = |name: &str| Found::by_link(Path::new(&format!("/proc/{}/{name}", living_thread(pid))));
         let found = match place {
             Place::Mapping => link(&format!("map_files/{:x}-{:x}", self.start, self.end)),
             Place::Program => link("exe"),

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStringExt;
 
+use crate::living_thread::living_thread;
+
 /// Kernels allow a process no more mappings by default; reading stops here.
 const MAX_LINES: usize = 1 << 20;
 /// A path of 4,096 bytes whose every byte is escaped, and the numbers before it.
@@ -36,7 +38,7 @@ impl MapsLine {
 
 /// The executable mappings of a living process, by address.
 pub fn executable_maps(pid: u32) -> io::Result<Vec<MapsLine>> {
-    read_executable(BufReader::new(File::open(format!("/proc/{pid}/maps"))?))
+    read_executable(BufReader::new(File::open(format!("/proc/{}/maps", living_thread(pid)))?))
 }
 
 fn read_executable(mut reader: impl BufRead) -> io::Result<Vec<MapsLine>> {

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{SealFlags, fcntl_get_seals};
+use wallprof_symbols::living_thread;
 
 /// What `/proc/PID/maps` says of it.
 pub(super) const NAME: &str = "/memfd:wallprof-spans (deleted)";
@@ -74,7 +75,7 @@ impl Memory {
     /// The memory that process `pid` has mapped at `[start, end)`. `None`: it is another file, or not sealed
     /// against becoming shorter.
     pub fn open(pid: u32, start: u64, end: u64) -> Option<Self> {
-        let path = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+        let path = format!("/proc/{}/map_files/{start:x}-{end:x}", living_thread(pid));
         let target = std::fs::read_link(&path).ok()?;
         if target.to_str() != Some(NAME) || end - start != BYTES {
             return None;

@@ -424,6 +424,7 @@ impl KernelSide for FakeKernel {
     fn set_sites(&mut self, _: &[(u64, u64, u8)]) {}
 
     fn set_task_softirqs(&mut self, _: &[(u64, u64)]) {}
+    fn set_register_writers(&mut self, _: &[(u64, u64)]) {}
 
     fn follow_processes(&mut self) -> Result<(), ProbeError> {
         Ok(())

@@ -8,7 +8,7 @@ use wallprof_model::{ClockAnchor, Event, Loss, MonoNs, ThreadKey};
 use wallprof_probe::bpf::{constants as c, delay_record, stall_record};
 
 use super::waits::is_brief;
-use super::{SECOND_NS, Session, SessionError, is_user_process};
+use super::{SECOND_NS, Session, SessionError};
 use crate::kernel_side::KernelSide;
 use crate::stalls::stalls_from_record;
 
@@ -170,7 +170,7 @@ impl<K: KernelSide> Session<K> {
         let mut known = self.follower.known();
         self.kernel.snapshot(&mut |record| {
             seen(record.key);
-            if accounts.update(record) && is_user_process(record) {
+            if accounts.update(record) && record.kernel_thread == 0 {
                 known.process(record.tgid, record.exec_id);
             }
             if record.kernel_thread == 0 {

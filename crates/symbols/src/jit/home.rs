@@ -10,6 +10,8 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat};
 
+use crate::living_thread::living_thread;
+
 /// Clock ticks of `/proc/PID/stat` a second, on every architecture wallprof knows.
 const USER_HZ: u64 = 100;
 /// Boot time and start time are both rounded down.
@@ -29,7 +31,7 @@ impl Home {
     /// `None` for a process that is gone, or may not be looked at.
     pub(super) fn of(pid: u32) -> Option<Self> {
         let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(CWD, format!("/proc/{pid}/root"), folder, Mode::empty()).ok()?;
+        let root = openat(CWD, format!("/proc/{}/root", living_thread(pid)), folder, Mode::empty()).ok()?;
         // A link at /tmp leads where it does for the process, and never out of its root.
         let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let tmp = openat2(root, "tmp", folder, Mode::empty(), inside).ok()?;

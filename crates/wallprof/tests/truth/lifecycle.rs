@@ -87,3 +87,37 @@ fn assert_exec_keeps_the_process(report: &Report, lives: &[Life]) {
     let first = report.threads.iter().find(|thread| thread.tid == reborn.tid && thread.comm != "reborn");
     assert!(first.is_none_or(|first| first.end_ns <= reborn.start_ns), "the first thread ended: {first:#?}");
 }
+
+/// A process, killed when dropped.
+struct Child(std::process::Child);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Of a process whose first thread has ended `/proc/PID` shows neither mappings nor the program.
+#[test]
+fn a_process_without_its_first_thread_has_stacks_and_no_dead_thread() {
+    let test = "a_process_without_its_first_thread_has_stacks_and_no_dead_thread";
+    let Some(_guard) = machine::reserve(test) else { return };
+    let child = Child(std::process::Command::new(program("headless")).spawn().expect("the scenario starts"));
+    let pid = child.0.id();
+    while std::fs::read_link(format!("/proc/{pid}/exe")).is_ok() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let recorder = Recorder::armed(&["-p", &pid.to_string(), "--min-stall", "10ms"], &[]);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let recording = recorder.stop();
+    let threads: Vec<String> = recording.report().threads.into_iter().map(|thread| thread.comm).collect();
+    assert_eq!(threads, ["worker"]);
+    let stalls = recording.stalls(&["--all", "--thread", "worker"]);
+    assert!(stalls.len() > 10, "{} sleeps", stalls.len());
+    let whole = stalls.iter().filter(|stall| {
+        let frames = stall.user_stack.iter().flatten();
+        frames.filter(|frame| matches!(frame.symbol.as_deref(), Some("doze" | "work"))).count() == 2
+    });
+    assert_eq!(whole.count(), stalls.len(), "sleeps with the functions of the scenario: {stalls:#?}");
+}
