@@ -34,9 +34,20 @@ impl MapsLine {
     pub(crate) fn has_same_file(&self, other: &MapsLine) -> bool {
         (self.inode, &self.device, &self.path) == (other.inode, &other.device, &other.path)
     }
+
+    /// Memory of no file, not the kernel's own.
+    fn is_anonymous(&self) -> bool {
+        self.inode == 0 && (self.path.is_empty() || self.path.as_encoded_bytes().starts_with(b"[anon"))
+    }
+
+    /// The offset in the file of an address in the file's mapping, or after it.
+    fn offset_at(&self, address: u64) -> u64 {
+        self.file_offset.saturating_add(address.saturating_sub(self.start))
+    }
 }
 
-/// The executable mappings of a living process, by address.
+/// The executable mappings of a living process, by address. Program text that was moved to anonymous memory, for
+/// the sake of huge pages, is the file between whose parts it lies.
 pub fn executable_maps(pid: u32) -> io::Result<Vec<MapsLine>> {
     read_executable(BufReader::new(File::open(format!("/proc/{}/maps", living_thread(pid)))?))
 }
@@ -44,18 +55,59 @@ pub fn executable_maps(pid: u32) -> io::Result<Vec<MapsLine>> {
 fn read_executable(mut reader: impl BufRead) -> io::Result<Vec<MapsLine>> {
     let mut maps = Vec::new();
     let mut line = Vec::new();
+    let mut gap = Gap::default();
     for _ in 0..MAX_LINES {
         line.clear();
         if reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        maps.extend(executable_from_line(line.strip_suffix(b"\n").unwrap_or(&line)));
+        let Some((line, executable)) = mapping_from_line(line.strip_suffix(b"\n").unwrap_or(&line)) else {
+            continue;
+        };
+        gap.close(&line, &mut maps);
+        if executable {
+            gap.text.extend(line.is_anonymous().then_some(maps.len()));
+            maps.push(line);
+        }
     }
     Ok(maps)
 }
 
-/// `None` for a mapping without execute permission and for a line of another form.
-fn executable_from_line(line: &[u8]) -> Option<MapsLine> {
+/// Anonymous mappings that follow a part of a file without a space.
+#[derive(Default)]
+struct Gap {
+    before: Option<MapsLine>,
+    end: u64,
+    /// The executable ones among them.
+    text: Vec<usize>,
+}
+
+impl Gap {
+    /// Takes the next mapping. Where it is the part of the same file that belongs there, so is what lies between.
+    fn close(&mut self, next: &MapsLine, maps: &mut [MapsLine]) {
+        let follows = next.start == self.end;
+        self.end = next.end;
+        if follows && next.is_anonymous() {
+            return;
+        }
+        let text = std::mem::take(&mut self.text);
+        if let Some(before) = &self.before
+            && follows
+            && before.has_same_file(next)
+            && before.offset_at(next.start) == next.file_offset
+        {
+            for at in text {
+                let line = &mut maps[at];
+                let (start, end) = (line.start, line.end);
+                *line = MapsLine { start, end, file_offset: before.offset_at(start), ..before.clone() };
+            }
+        }
+        self.before = (!next.is_anonymous()).then(|| next.clone());
+    }
+}
+
+/// A mapping and whether it is executable; `None` for a line of another form.
+fn mapping_from_line(line: &[u8]) -> Option<(MapsLine, bool)> {
     let mut fields = line.splitn(6, |&byte| byte == b' ');
     let mut text = || std::str::from_utf8(fields.next()?).ok();
     let (start, end) = text()?.split_once('-')?;
@@ -65,15 +117,16 @@ fn executable_from_line(line: &[u8]) -> Option<MapsLine> {
     let inode = text()?;
     let path = fields.next().unwrap_or_default();
     let padding = path.iter().take_while(|&&byte| byte == b' ').count();
-    (permissions.as_bytes().get(2) == Some(&b'x')).then_some(())?;
-    Some(MapsLine {
+    let executable = permissions.as_bytes().get(2) == Some(&b'x');
+    let line = MapsLine {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
         file_offset: u64::from_str_radix(file_offset, 16).ok()?,
         device: device.to_owned(),
         inode: inode.parse().ok()?,
         path: OsString::from_vec(path[padding..].to_vec()),
-    })
+    };
+    Some((line, executable))
 }
 
 #[cfg(test)]
@@ -104,6 +157,32 @@ mod tests {
     }
 
     #[test]
+    fn anonymous_text_between_two_parts_of_a_file_is_that_file() {
+        let read = |text: &str| -> Vec<(u64, u64, String)> {
+            let maps = read_executable(text.as_bytes()).expect("readable");
+            maps.iter()
+                .map(|line| (line.start, line.file_offset, line.path.to_string_lossy().into_owned()))
+                .collect()
+        };
+        let text = "1000-2000 r--p 00000000 fe:00 12 /x\n2000-3000 r-xp 00001000 fe:00 12 /x\n\
+            3000-5000 r-xp 00000000 00:00 0 \n5000-6000 r-xp 00004000 fe:00 12 /x\n\
+            6000-7000 rw-p 00005000 fe:00 12 /x\n7000-8000 r-xp 00000000 00:00 0 \n";
+        let own = |start: u64| (start, start - 0x1000, "/x".to_string());
+        let jit = |start: u64| (start, 0, String::new());
+        assert_eq!(read(text), [own(0x2000), own(0x3000), own(0x5000), jit(0x7000)]);
+        let all = "1000-2000 r--p 00000000 fe:00 12 /x\n2000-3000 r-xp 00000000 00:00 0 [anon:text]\n\
+            3000-4000 r-xp 00000000 00:00 0 \n4000-5000 r--p 00003000 fe:00 12 /x\n";
+        assert_eq!(read(all), [own(0x2000), own(0x3000)]);
+        let others = [("fe:00 13 /y", "00004000"), ("fe:00 12 /x", "00003000")];
+        for (file, offset) in others {
+            let after = format!("5000-6000 r--p {offset} {file}\n");
+            let text = text.replace("5000-6000 r-xp 00004000 fe:00 12 /x\n", &after);
+            assert_eq!(read(&text)[1], jit(0x3000), "another file, or another part of it");
+        }
+        assert_eq!(read(&text.replace("5000-6000", "5800-6000"))[1], jit(0x3000), "a space between");
+    }
+
+    #[test]
     fn lines_of_one_file_have_its_device_inode_and_path() {
         let text = b"1000-2000 r-xp 00000000 fe:00 12 /x\n2000-3000 r-xp 00001000 fe:00 12 /x\n\
             3000-4000 r-xp 00000000 fe:01 12 /x\n4000-5000 r-xp 00000000 fe:01 13 /x\n\
@@ -123,8 +202,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_line_is_harmless(line in proptest::collection::vec(any::<u8>(), 0..200), tail in "[0-9a-f -]{0,80}") {
-            let _ = executable_from_line(&line);
-            let _ = executable_from_line(tail.as_bytes());
+            let _ = mapping_from_line(&line);
+            let _ = mapping_from_line(tail.as_bytes());
         }
     }
 }

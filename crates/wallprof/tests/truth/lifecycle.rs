@@ -98,14 +98,12 @@ impl Drop for Child {
     }
 }
 
-/// Of a process whose first thread has ended `/proc/PID` shows neither mappings nor the program.
-#[test]
-fn a_process_without_its_first_thread_has_stacks_and_no_dead_thread() {
-    let test = "a_process_without_its_first_thread_has_stacks_and_no_dead_thread";
-    let Some(_guard) = machine::reserve(test) else { return };
-    let child = Child(std::process::Command::new(program("headless")).spawn().expect("the scenario starts"));
+/// Records a scenario that is there already, when `is_ready` says so of its pid: its only thread `worker` sleeps in
+/// doze, called by work, and all of these sleeps have both.
+fn assert_stacks_of(scenario: &str, is_ready: impl Fn(u32) -> bool) {
+    let child = Child(std::process::Command::new(program(scenario)).spawn().expect("the scenario starts"));
     let pid = child.0.id();
-    while std::fs::read_link(format!("/proc/{pid}/exe")).is_ok() {
+    while !is_ready(pid) {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let recorder = Recorder::armed(&["-p", &pid.to_string(), "--min-stall", "10ms"], &[]);
@@ -120,4 +118,19 @@ fn a_process_without_its_first_thread_has_stacks_and_no_dead_thread() {
         frames.filter(|frame| matches!(frame.symbol.as_deref(), Some("doze" | "work"))).count() == 2
     });
     assert_eq!(whole.count(), stalls.len(), "sleeps with the functions of the scenario: {stalls:#?}");
+}
+
+/// Of a process whose first thread has ended `/proc/PID` shows neither mappings nor the program.
+#[test]
+fn a_process_without_its_first_thread_has_stacks_and_no_dead_thread() {
+    let test = "a_process_without_its_first_thread_has_stacks_and_no_dead_thread";
+    let Some(_guard) = machine::reserve(test) else { return };
+    assert_stacks_of("headless", |pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_err());
+}
+
+#[test]
+fn text_that_was_moved_to_anonymous_memory_has_stacks() {
+    let Some(_guard) = machine::reserve("text_that_was_moved_to_anonymous_memory_has_stacks") else { return };
+    let comm = |pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    assert_stacks_of("moved", |pid| comm(pid) == "worker\n");
 }
