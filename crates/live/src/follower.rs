@@ -217,6 +217,8 @@ struct FollowerThread {
     /// Modules whose tables will fit when the memory of evicted tables can be used again.
     waiting: Vec<ModuleId>,
     retry_at: Instant,
+    /// The recorder's own program.
+    own: Option<ModuleId>,
     /// Modules whose tables did not fit.
     refused: HashSet<ModuleId>,
     /// When the refused modules were last tried again.
@@ -233,6 +235,7 @@ impl FollowerThread {
         candidates: Arc<Candidates>,
         words: Words,
     ) -> io::Result<Self> {
+        let own = std::env::current_exe().ok().and_then(|path| lock(&known).processes.module_at(&path));
         Ok(FollowerThread {
             candidates,
             words,
@@ -248,6 +251,7 @@ impl FollowerThread {
             counted: HashSet::new(),
             waiting: Vec::new(),
             retry_at: Instant::now(),
+            own,
             refused: HashSet::new(),
             refused_at: Instant::now(),
             round: 0,
@@ -341,7 +345,11 @@ impl FollowerThread {
             self.retry_refused();
         }
         if self.retry_at <= Instant::now() {
-            let waiting = std::mem::take(&mut self.waiting);
+            let mut waiting = std::mem::take(&mut self.waiting);
+            if let Some(own) = self.own.filter(|own| waiting.contains(own) && !self.used().contains(own)) {
+                waiting.retain(|module| *module != own);
+                self.held.remove(&own);
+            }
             self.enqueue(waiting);
         }
         let mut missing = Vec::new();
@@ -354,9 +362,20 @@ impl FollowerThread {
             }
             self.show(code);
         }
+        self.postpone_own(&mut missing);
         self.enqueue(missing);
         // This follows the lists, so that no list refers to an evicted module.
         self.forget_modules(&evicted);
+    }
+
+    /// A command that the recorder starts is the recorder's own program until its exec. The table of that program takes
+    /// longer than all that the command needs: it is built later, if something still runs it.
+    fn postpone_own(&mut self, missing: &mut Vec<ModuleId>) {
+        let postponed = missing.extract_if(.., |module| self.own == Some(*module));
+        if let Some(own) = postponed.last() {
+            self.retry_at = Instant::now() + RETRY;
+            self.waiting.push(own);
+        }
     }
 
     /// Smaller files are built first: the table of a big program takes as long as those of all its libraries.
