@@ -54,6 +54,8 @@ pub struct World {
     armed: bool,
     sends_seconds: bool,
     last_snapshot: u64,
+    /// The next snapshot reaches the threads only then, in ms after the start of the timelines.
+    pub late_snapshot_ms: Option<u64>,
 }
 
 struct Thread {
@@ -98,6 +100,7 @@ impl World {
             armed: false,
             sends_seconds: false,
             last_snapshot: 0,
+            late_snapshot_ms: None,
         }))
     }
 
@@ -449,6 +452,9 @@ impl KernelSide for FakeKernel {
 
     fn snapshot(&mut self, take: &mut dyn FnMut(&thread_record)) -> Result<(), ProbeError> {
         let mut world = self.0.borrow_mut();
+        if let Some(ms) = world.late_snapshot_ms.take() {
+            world.run_until(ms);
+        }
         let last = world.last_snapshot;
         for thread in world.threads.iter().filter(|thread| thread.doing != b'.') {
             let record = &thread.record;

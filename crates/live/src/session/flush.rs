@@ -38,10 +38,13 @@ impl<K: KernelSide> Session<K> {
         self.follow_cpus(emit)?;
         let ended = std::mem::take(&mut self.pending.ended);
         self.take_snapshot(emit)?;
-        for record in &ended {
+        // A thread that ended after the rings were read and before the snapshot reached it is in neither, and may have
+        // sums in past seconds. Threads may have closed seconds in that time, too.
+        self.kernel.drain_rings(&mut self.pending)?;
+        for record in ended.iter().chain(&self.pending.ended) {
             self.threads.update(record, emit);
         }
-        self.take_seconds()?;
+        self.take_seconds();
         self.emit_stacks(emit)?;
         let second = ((boundary + self.epoch_offset()) / SECOND_NS) as u32;
         // Before the stalls, which have the verdicts.
@@ -106,15 +109,10 @@ impl<K: KernelSide> Session<K> {
         Ok(())
     }
 
-    /// Threads may have closed seconds after the rings were read and before the snapshot reached them.
-    fn take_seconds(&mut self) -> Result<(), SessionError> {
-        if self.seconds_from.is_some() {
-            self.kernel.drain_rings(&mut self.pending)?;
-        }
+    fn take_seconds(&mut self) {
         for second in std::mem::take(&mut self.pending.seconds) {
             self.accounts.close_second(&second);
         }
-        Ok(())
     }
 
     pub(super) fn follow_counters(&mut self, emit: &mut dyn FnMut(Event)) {

@@ -419,6 +419,21 @@ fn thread_that_sleeps_when_the_recording_starts_has_a_place_at_once() {
 }
 
 #[test]
+fn a_thread_that_ends_between_the_rings_and_the_snapshot_is_described_in_that_flush() {
+    let mut fixture = Fixture::new(
+        "one: RRRRRRRRRRRRRRRRRRRR
+         two: ..RRRRRRRRR",
+    );
+    fixture.world.borrow_mut().late_snapshot_ms = Some(1_150);
+    assert!(fixture.look_at(1_050, true));
+    // Its sums of the first second follow in the same flush.
+    let is_it = |event: &Event| matches!(event, Event::Thread(thread) if thread.key == ThreadKey(2));
+    assert!(fixture.events.iter().any(is_it), "{:#?}", fixture.events);
+    let ended = |event: &Event| matches!(event, Event::ThreadEnd { thread: ThreadKey(2), .. });
+    assert!(fixture.finish().iter().any(ended));
+}
+
+#[test]
 fn short_sleep_at_the_start_is_emitted_once() {
     let mut fixture = Fixture::new("db.peer: cccRRRRRRRRRRRRRRRRRRRRRRRRR");
     fixture.run_until(2);
