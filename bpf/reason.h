@@ -13,8 +13,26 @@
 #define F_SETLKW 7
 #define F_OFD_SETLKW 38
 
+/* What a read or write on a regular file waits for. Files of the kernel itself are on no disk: a reader of
+ * /proc/kmsg or trace_pipe waits for the next line, a writer for what it asked the kernel to do. */
+ALWAYS_INLINE u8 regular_file_reason(struct inode *inode, bool uninterruptible) {
+    switch (BPF_CORE_READ(inode, i_sb, s_magic)) {
+    case ANON_INODE_FS_MAGIC: /* eventfd, timerfd, inotify, which 6.16+ reports as regular files */
+        return REASON_WAIT;
+    case PROC_SUPER_MAGIC:
+    case SYSFS_MAGIC:
+    case DEBUGFS_MAGIC:
+    case TRACEFS_MAGIC:
+    case SECURITYFS_MAGIC:
+    case CGROUP_SUPER_MAGIC:
+    case CGROUP2_SUPER_MAGIC:
+        return uninterruptible ? REASON_OTHER : REASON_WAIT;
+    }
+    return REASON_DISK;
+}
+
 /* What a read or write on this descriptor of the task waits for. */
-ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd) {
+ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd, bool uninterruptible) {
     struct file *file = file_of(task, fd);
     struct inode *inode;
     u32 kind;
@@ -34,10 +52,7 @@ ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd) {
     case S_IFCHR:
         return REASON_POLL; /* a terminal or a device without input */
     default:
-        /* eventfd, timerfd, inotify: anonymous inodes, which 6.16+ reports as regular files. */
-        if (BPF_CORE_READ(inode, i_sb, s_magic) == ANON_INODE_FS_MAGIC)
-            return REASON_WAIT;
-        return REASON_DISK;
+        return regular_file_reason(inode, uninterruptible);
     }
 }
 
@@ -108,7 +123,7 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
         }
     }
     if (class == CLASS_FILE)
-        t->reason = file_reason(prev, regs->di);
+        t->reason = file_reason(prev, regs->di, uninterruptible);
     else if (class == CLASS_FCNTL)
         t->reason = regs->si == F_SETLKW || regs->si == F_OFD_SETLKW ? REASON_LOCK : REASON_OTHER;
     else if (class < REASONS)

@@ -363,7 +363,15 @@ struct bpf_perf_event_data {
 #define S_IFIFO 0010000
 #define S_IFCHR 0020000
 #define S_IFSOCK 0140000
+/* linux/magic.h */
 #define ANON_INODE_FS_MAGIC 0x09041934
+#define PROC_SUPER_MAGIC 0x9fa0
+#define SYSFS_MAGIC 0x62656572
+#define DEBUGFS_MAGIC 0x64626720
+#define TRACEFS_MAGIC 0x74726163
+#define SECURITYFS_MAGIC 0x73636673
+#define CGROUP_SUPER_MAGIC 0x27e0eb
+#define CGROUP2_SUPER_MAGIC 0x63677270
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10

@@ -186,6 +186,16 @@ pub const KERNEL_SITES: &[(&str, Reason)] = &[
     ("handle_userfault", Reason::Memory),
     ("wait_for_vfork_done", Reason::Child),
     ("kernel_clone", Reason::Child),
+    // The one that waits for readers sleeps in this function itself.
+    ("percpu_down_write", Reason::Lock),
+    // RCU grace periods. Until 6.9 synchronize_rcu() slept in __wait_rcu_gp(), which is inlined at times.
+    ("__wait_rcu_gp", Reason::Other),
+    ("synchronize_rcu*", Reason::Other),
+    ("synchronize_srcu*", Reason::Other),
+    ("__synchronize_srcu", Reason::Other),
+    ("rcu_barrier*", Reason::Other),
+    ("rcu_sync_enter", Reason::Other),
+    ("exp_funnel_lock", Reason::Other),
 ];
 
 /// The functions that leave a task's stack for the interrupt stack to run softirqs on the task's behalf.
@@ -221,6 +231,31 @@ mod tests {
         assert!(SYSCALLS.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert!(OTHER_SYSCALLS.iter().all(|(number, _)| SYSCALLS.iter().all(|(at, ..)| at != number)));
         assert!(KERNEL_SITES.len() <= c::MAX_SITES as usize);
+    }
+
+    /// Functions of 6.1 to 6.18.
+    #[test]
+    fn grace_periods_are_no_disk() {
+        let reason = |function: &str| {
+            let is_it = |pattern: &str| match pattern.strip_suffix('*') {
+                Some(beginning) => function.starts_with(beginning),
+                None => function == pattern,
+            };
+            KERNEL_SITES.iter().find(|(pattern, _)| is_it(pattern)).map(|(_, reason)| *reason)
+        };
+        for function in [
+            "__wait_rcu_gp",
+            "synchronize_rcu",
+            "synchronize_rcu_normal.part.0",
+            "synchronize_rcu_expedited",
+            "__synchronize_srcu",
+            "rcu_barrier",
+            "rcu_sync_enter",
+        ] {
+            assert_eq!(reason(function), Some(Reason::Other), "{function}");
+        }
+        assert_eq!(reason("percpu_down_write"), Some(Reason::Lock));
+        assert_eq!(reason("vfs_write"), None);
     }
 
     #[test]

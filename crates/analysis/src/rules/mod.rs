@@ -21,6 +21,7 @@ mod dispatch;
 mod evidence;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod grace_period;
 mod guard_shared;
 mod holder_blocked;
 mod holder_preempted;
@@ -76,6 +77,7 @@ pub static RULES: &[RuleSpec] = &[
     lazy_binding::RULE,
     memory_reclaim::RULE,
     compaction::RULE,
+    grace_period::RULE,
     mmap_lock::RULE,
     kernel_lock::RULE,
     wake_chain::RULE,

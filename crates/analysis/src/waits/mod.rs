@@ -45,6 +45,12 @@ pub const WAITERS_DEPTH: usize = 4;
 /// The meaning of a poll that a disk ends.
 pub(crate) const DISK: &str = "disk";
 
+/// The software of meanings that the kernel's functions say, in `waits/linux.toml`.
+pub(crate) const LINUX: &str = "linux";
+
+/// The meaning of waits for an RCU grace period.
+pub(crate) const GRACE_PERIOD: &str = "RCU grace period";
+
 /// Innermost functions of waits that are judged together.
 pub const JUDGED_DEPTH: usize = 8;
 
