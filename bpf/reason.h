@@ -27,6 +27,8 @@ ALWAYS_INLINE u8 regular_file_reason(struct inode *inode, bool uninterruptible) 
     case CGROUP_SUPER_MAGIC:
     case CGROUP2_SUPER_MAGIC:
         return uninterruptible ? REASON_OTHER : REASON_WAIT;
+    case FUSE_SUPER_MAGIC: /* a process serves it */
+        return REASON_OTHER;
     }
     return REASON_DISK;
 }
@@ -54,6 +56,13 @@ ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd, bool uninterrupti
     default:
         return regular_file_reason(inode, uninterruptible);
     }
+}
+
+/* Whether a process serves the file of this descriptor (FUSE). Its pages are waited for like a disk's. */
+ALWAYS_INLINE bool is_served(struct task_struct *task, u64 fd) {
+    struct file *file = file_of(task, fd);
+
+    return file && BPF_CORE_READ(file, f_inode, i_sb, s_magic) == FUSE_SUPER_MAGIC;
 }
 
 /* Whether a thread that sleeps in this state was stopped: by a signal, by a tracer, or by a freezer. Threads
@@ -96,7 +105,7 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
         return;
     }
     if (BPF_CORE_READ_BITFIELD(prev, in_iowait)) {
-        t->reason = REASON_DISK;
+        t->reason = class == CLASS_FILE && is_served(prev, regs->di) ? REASON_OTHER : REASON_DISK;
         return;
     }
     if (uninterruptible) {

@@ -13,17 +13,17 @@
 //   scanner     it opens a file, and a fanotify listener decides about that
 //   seccomp     it makes a system call, and the listener of its filter decides about that
 //   fuse        it reads a file of a file system in user space, page by page
+//   pages       so, too, and the kernel asks for the pages without waiting, and then waits for a page
 //   store       it stores to a mapped page of such a file, which is being written back
 //   terminal    it writes to a terminal whose other end is read 4 KiB at a time
 //   fifo        it opens a FIFO for writing
-//   linger      it closes a connection whose other end has not read everything
+//   linger      it closes a connection whose other end has not read everything; with -q it does not wait
 //   datagram    it sends to a unix socket whose queue is full
 //   log         it reads the kernel's trace, line by line
 
 #include "truth.h"
 
 #include <arpa/inet.h>
-#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/fuse.h>
 #include <linux/membarrier.h>
@@ -81,6 +81,13 @@ static void make_folder(void) {
     if (mkdtemp(folder) == NULL)
         die(folder, errno);
     snprintf(path, sizeof path, "%s/file", folder);
+}
+
+// In a mount namespace of its own: a scenario that is killed leaves nothing mounted.
+static bool mount_here(const char *type, const char *options) {
+    make_folder();
+    return unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("served", folder, type, MS_NOSUID | MS_NODEV, options) == 0;
 }
 
 // --- membarrier ---
@@ -161,13 +168,19 @@ static void supervise(void) {
 
 static off_t read_at;
 
+static bool asks_ahead;
+
 static void prepare_fuse(void) {
     char options[128];
-    make_folder();
     fds[0] = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fds[0]);
-    if (fds[0] < 0 || mount("served", folder, "fuse.served", MS_NOSUID | MS_NODEV, options) != 0)
+    if (fds[0] < 0 || !mount_here("fuse.served", options))
         refuse("FUSE");
+}
+
+static void prepare_pages(void) {
+    asks_ahead = true;
+    prepare_fuse();
 }
 
 static void read_page(void) {
@@ -215,7 +228,10 @@ static struct fuse_attr attributes(uint64_t node) {
 }
 
 static void serve_request(const struct fuse_in_header *request, const void *body) {
-    struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION, .minor = 31, .max_write = PAGE};
+    struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION,
+                                 .minor = 31,
+                                 .max_write = PAGE,
+                                 .flags = asks_ahead ? FUSE_ASYNC_READ : 0};
     struct fuse_entry_out entry = {
         .nodeid = SERVED_NODE, .entry_valid = 60, .attr_valid = 60, .attr = attributes(SERVED_NODE)};
     struct fuse_attr_out attr = {.attr_valid = 60, .attr = attributes(request->nodeid)};
@@ -318,15 +334,14 @@ static void prepare_linger(void) {
 
 static void close_connection(void) {
     static char bytes[1 << 16];
-    struct linger linger = {.l_onoff = 1, .l_linger = 2};
+    struct linger linger = {.l_onoff = !quick, .l_linger = 2};
     int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), size = 1 << 16;
     setsockopt(connection, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     setsockopt(connection, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
     if (connect(connection, (struct sockaddr *)&address, sizeof address) != 0)
         die("a connection", errno);
     while (send(connection, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
-        if (quick)
-            break;
+        ;
     close(connection);
 }
 
@@ -376,8 +391,7 @@ static char instance[160];
 
 static void prepare_log(void) {
     char file[256];
-    make_folder();
-    if (mount("tracefs", folder, "tracefs", 0, NULL) != 0)
+    if (!mount_here("tracefs", NULL))
         return refuse("tracefs");
     snprintf(instance, sizeof instance, "%s/instances/wallprof-waits-%d", folder, getpid());
     if (mkdir(instance, 0700) != 0)
@@ -409,6 +423,7 @@ static const struct kind kinds[] = {
     {"scanner", prepare_scanner, open_file, scan, NULL},
     {"seccomp", prepare_seccomp, ask_supervisor, supervise, NULL},
     {"fuse", prepare_fuse, read_page, serve_files, NULL},
+    {"pages", prepare_pages, read_page, serve_files, NULL},
     {"store", prepare_fuse, store_to_page, serve_files, write_back},
     {"terminal", prepare_terminal, print_lines, read_terminal, NULL},
     {"fifo", prepare_fifo, open_fifo, read_fifo, NULL},
@@ -432,6 +447,8 @@ static void start_keeper(void) {
         kind->keep();
         _exit(0);
     }
+    if (kind->keep == serve_files)
+        close(fds[0]);
 }
 
 SHOWN static void wait_once(void) {
@@ -456,9 +473,9 @@ SHOWN static void wait_often(struct actor *self) {
     }
 }
 
+// Before the scenario may be killed. The keeper alone has the other end of a file system, so that the end of
+// the keeper ends all requests to it.
 static void clean_up(void) {
-    if (folder[0])
-        umount2(folder, MNT_DETACH);
     if (keeper > 0) {
         kill(keeper, SIGKILL);
         waitpid(keeper, NULL, 0);
@@ -467,6 +484,7 @@ static void clean_up(void) {
         close(fds[i]);
     if (instance[0])
         rmdir(instance);
+    umount2(folder, MNT_DETACH);
     unlink(path);
     rmdir(folder);
 }
@@ -479,6 +497,7 @@ static void print_truth(void) {
     printf("{\"event\":\"waits\",\"count\":%llu,\"total_ns\":%llu,\"longest_ns\":%llu}\n",
            (unsigned long long)waits.count, (unsigned long long)waits.total_ns,
            (unsigned long long)waits.longest_ns);
+    clean_up();
 }
 
 int main(int argc, char **argv) {
@@ -495,5 +514,4 @@ int main(int argc, char **argv) {
     if (!refused)
         start_keeper();
     run_scenario(actors, 1, &run, print_truth);
-    clean_up();
 }

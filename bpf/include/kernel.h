@@ -372,6 +372,7 @@ struct bpf_perf_event_data {
 #define SECURITYFS_MAGIC 0x73636673
 #define CGROUP_SUPER_MAGIC 0x27e0eb
 #define CGROUP2_SUPER_MAGIC 0x63677270
+#define FUSE_SUPER_MAGIC 0x65735546
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10

@@ -188,6 +188,15 @@ pub const KERNEL_SITES: &[(&str, Reason)] = &[
     ("kernel_clone", Reason::Child),
     // The one that waits for readers sleeps in this function itself.
     ("percpu_down_write", Reason::Lock),
+    // Another process decides about the call, or serves it.
+    ("fanotify_handle_event", Reason::Other),
+    ("fanotify_get_response", Reason::Other),
+    ("seccomp_do_user_notification", Reason::Other),
+    ("__seccomp_filter", Reason::Other),
+    ("request_wait_answer", Reason::Other),
+    ("__fuse_request_send", Reason::Other),
+    ("__fuse_simple_request", Reason::Other),
+    ("fuse_simple_request", Reason::Other),
     // RCU grace periods. Until 6.9 synchronize_rcu() slept in __wait_rcu_gp(), which is inlined at times.
     ("__wait_rcu_gp", Reason::Other),
     ("synchronize_rcu*", Reason::Other),
@@ -235,7 +244,7 @@ mod tests {
 
     /// Functions of 6.1 to 6.18.
     #[test]
-    fn grace_periods_are_no_disk() {
+    fn grace_periods_and_other_programs_are_no_disk() {
         let reason = |function: &str| {
             let is_it = |pattern: &str| match pattern.strip_suffix('*') {
                 Some(beginning) => function.starts_with(beginning),
@@ -251,6 +260,9 @@ mod tests {
             "__synchronize_srcu",
             "rcu_barrier",
             "rcu_sync_enter",
+            "fanotify_handle_event",
+            "seccomp_do_user_notification",
+            "request_wait_answer",
         ] {
             assert_eq!(reason(function), Some(Reason::Other), "{function}");
         }

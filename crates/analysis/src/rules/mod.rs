@@ -49,6 +49,7 @@ mod oversleep;
 mod pipe_wait;
 mod preempted;
 mod priority_inversion;
+mod program_wait;
 mod run_queue;
 mod spec;
 mod steal;
@@ -78,6 +79,7 @@ pub static RULES: &[RuleSpec] = &[
     memory_reclaim::RULE,
     compaction::RULE,
     grace_period::RULE,
+    program_wait::RULE,
     mmap_lock::RULE,
     kernel_lock::RULE,
     wake_chain::RULE,

@@ -513,6 +513,10 @@ mod tests {
         for (symbols, name) in [
             (&["schedule_timeout", "synchronize_rcu_normal", "__do_sys_membarrier"][..], "RCU grace period"),
             (&["wait_for_completion_state", "__wait_rcu_gp", "synchronize_rcu_normal"], "RCU grace period"),
+            (&["schedule", "fanotify_handle_event", "send_to_group", "do_dentry_open"], "scanner"),
+            (&["seccomp_do_user_notification.isra.0", "__seccomp_filter"], "seccomp supervisor"),
+            (&["request_wait_answer", "__fuse_simple_request", "fuse_lookup_name"], "file server"),
+            (&["io_schedule", "folio_wait_bit_common", "filemap_read", "fuse_file_read_iter"], "file server"),
             (&["__synchronize_srcu", "fsnotify_mark_destroy_workfn"], "RCU grace period"),
         ] {
             let meaning =
@@ -581,8 +585,18 @@ mod tests {
             .filter(|rule| !rule.meaning.idle && !rule.meaning.holder)
             .map(|rule| rule.meaning.name.as_str())
             .collect();
-        let expected =
-            ["DNS", "woken waiters", "WAL flush", "WAL flush", "synchronous replication", "RCU grace period"];
+        let expected = [
+            "DNS",
+            "woken waiters",
+            "WAL flush",
+            "WAL flush",
+            "synchronous replication",
+            "RCU grace period",
+            "scanner",
+            "seccomp supervisor",
+            "file server",
+            "file server",
+        ];
         assert_eq!(without, expected);
         assert!(built_in.iter().all(|rule| !(rule.meaning.idle && rule.meaning.holder)));
         let idle = "[[wait]]\nname = 'a'\nidle = true\nholder = true\nin = 'take'";

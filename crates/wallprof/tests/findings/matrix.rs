@@ -158,6 +158,20 @@ matrix! {
     // How long a grace period takes depends on what the other CPUs do.
     membarrier: Part { needs: Needs::LongWaits, ..part("kernel_waits", "grace-period") },
     membarrier_expedited: Part { args: &["-q"], ..healthy("kernel_waits") },
+    scanner: Part {
+        args: &["-k", "scanner"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    fast_scanner: Part { args: &["-k", "scanner", "-q"], ..healthy("kernel_waits") },
+    seccomp: Part {
+        args: &["-k", "seccomp"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    fast_supervisor: Part { args: &["-k", "seccomp", "-q"], ..healthy("kernel_waits") },
+    fuse: Part { args: &["-k", "fuse"], needs: Needs::LongWaits, ..part("kernel_waits", "program-wait") },
+    fast_file_server: Part { args: &["-k", "fuse", "-q"], ..healthy("kernel_waits") },
     // A reader of the kernel's trace, which waits for the next line.
     trace_reader: Part { args: &["-k", "log"], ..healthy("kernel_waits") },
     // Quotas are read once a second. Leaving a group waits for a grace period.
