@@ -8,6 +8,7 @@ use wallprof_model::event::{Access, Peer};
 use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 
 use super::callers::Callers;
+use super::slow_fault::FaultWait;
 use crate::interest::Class;
 use crate::site::Site;
 use crate::tally::Tally;
@@ -74,6 +75,8 @@ pub struct PageFault {
     pub file: Option<Arc<str>>,
     /// In the file, bytes.
     pub offset: Option<u64>,
+    /// What it waited for, if it is a minor one.
+    pub wait: Option<FaultWait>,
 }
 
 /// A function that the dynamic linker was binding, because it was called for the first time.

@@ -51,6 +51,7 @@ mod preempted;
 mod priority_inversion;
 mod program_wait;
 mod run_queue;
+mod slow_fault;
 mod spec;
 mod steal;
 mod stopped;
@@ -91,6 +92,7 @@ pub static RULES: &[RuleSpec] = &[
     lock_wait::RULE,
     blocked_loop::RULE,
     major_fault::RULE,
+    slow_fault::RULE,
     cpu_throttling::RULE,
     steal::RULE,
     cpu_saturated::RULE,

@@ -172,6 +172,14 @@ matrix! {
     fast_supervisor: Part { args: &["-k", "seccomp", "-q"], ..healthy("kernel_waits") },
     fuse: Part { args: &["-k", "fuse"], needs: Needs::LongWaits, ..part("kernel_waits", "program-wait") },
     fast_file_server: Part { args: &["-k", "fuse", "-q"], ..healthy("kernel_waits") },
+    // The first touch reads the page.
+    store: Part {
+        args: &["-k", "store"],
+        also: &["major-fault"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "slow-fault")
+    },
+    fast_store: Part { args: &["-k", "store", "-q"], ..healthy("kernel_waits") },
     // A reader of the kernel's trace, which waits for the next line.
     trace_reader: Part { args: &["-k", "log"], ..healthy("kernel_waits") },
     // Quotas are read once a second. Leaving a group waits for a grace period.

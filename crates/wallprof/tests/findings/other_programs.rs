@@ -76,3 +76,11 @@ fn process_that_serves_a_page_that_was_asked_for_ahead_is_named() {
     let words = "waited for a file system in user space (FUSE) (pread64) on file in read_page";
     assert_is_named(test, "pages", "program-wait", words);
 }
+
+/// A device that does not let a page be changed while it is written.
+#[test]
+fn store_to_a_page_under_writeback_names_the_file_and_the_offset() {
+    let test = "store_to_a_page_under_writeback_names_the_file_and_the_offset";
+    let words = "waited for pages of file to be written back to disk (write faults, the slowest at 0x3000)";
+    assert_is_named(test, "store", "slow-fault", words);
+}
