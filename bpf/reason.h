@@ -74,6 +74,18 @@ ALWAYS_INLINE bool is_stopped(struct task_struct *task, u32 state) {
     return (state & TASK_INTERRUPTIBLE) && BPF_CORE_READ_BITFIELD(task, frozen);
 }
 
+/* Whether a thread has left its system call for good: it dumps core, waits for another one that does, or
+ * ends. Its registers still have the number of the call that it was in. */
+ALWAYS_INLINE bool has_left(struct task_struct *task, s32 nr) {
+    return (task->flags & (PF_DUMPCORE | PF_POSTCOREDUMP)) && nr != NR_EXIT && nr != NR_EXIT_GROUP;
+}
+
+/* Whether the functions that a thread sleeps in say more than its system call. */
+ALWAYS_INLINE bool needs_site(u8 class, bool uninterruptible) {
+    return uninterruptible || class == CLASS_DISK_IF_D || class == CLASS_MEMORY_IF_D ||
+           class == CLASS_CHILD_IF_D;
+}
+
 /* Sets reason, syscall and lock of a thread that sleeps in state `prev_state`. `cpu` is NULL where another
  * thread is current: its memory and kernel stack are then not read. */
 ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_state *t,
@@ -82,7 +94,10 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
     s32 nr = syscall_of(prev, regs);
     u8 class = CLASS_NONE;
     bool uninterruptible = (prev_state & TASK_UNINTERRUPTIBLE) && !(prev_state & TASK_NOLOAD);
+    bool left = has_left(prev, nr);
 
+    if (left)
+        nr = -1;
     t->syscall = nr;
     t->futex_lock = FUTEX_NO_LOCK;
     t->owner_known = OWNER_UNKNOWN;
@@ -108,13 +123,19 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
         t->reason = class == CLASS_FILE && is_served(prev, regs->di) ? REASON_OTHER : REASON_DISK;
         return;
     }
-    if (uninterruptible) {
+    if (needs_site(class, uninterruptible)) {
         u8 site = cpu ? site_reason(ctx, cpu) : CLASS_NONE;
 
         if (site < REASONS) {
             t->reason = site;
             return;
         }
+    }
+    if (left) {
+        t->reason = REASON_OTHER;
+        return;
+    }
+    if (uninterruptible) {
         switch (class) {
         case CLASS_CHILD_IF_D:
             t->reason = REASON_CHILD;

@@ -336,6 +336,8 @@ struct bpf_perf_event_data {
 #define TASK_DEAD 0x80
 #define TASK_NOLOAD 0x400
 #define TASK_FROZEN 0x8000
+#define PF_POSTCOREDUMP 0x00000008
+#define PF_DUMPCORE 0x00000200
 #define PF_KTHREAD 0x00200000
 #define TS_COMPAT 0x2
 #define CLONE_THREAD 0x10000

@@ -44,6 +44,7 @@ use Class::{
 const SYSCALLS: &[(u16, &str, Class)] = &[
     (0, "read", File),
     (1, "write", File),
+    (2, "open", DiskIfUninterruptible),
     (7, "poll", Is(Reason::Poll)),
     (9, "mmap", MemoryIfUninterruptible),
     (10, "mprotect", MemoryIfUninterruptible),
@@ -129,7 +130,6 @@ const SYSCALLS: &[(u16, &str, Class)] = &[
 
 /// Names of further system calls that a stall can be in.
 const OTHER_SYSCALLS: &[(u16, &str)] = &[
-    (2, "open"),
     (3, "close"),
     (13, "rt_sigaction"),
     (14, "rt_sigprocmask"),
@@ -158,7 +158,8 @@ const OTHER_SYSCALLS: &[(u16, &str)] = &[
     (324, "membarrier"),
 ];
 
-/// Kernel functions whose uninterruptible sleepers wait for something that the system call does not show.
+/// Kernel functions whose sleepers wait for something that the system call does not show: uninterruptible ones,
+/// and all in calls that wait for a disk, for memory or for a child if they are uninterruptible.
 /// Names end in `*` where a suffix may follow. The innermost one counts, so a lock inside a fault is a lock.
 pub const KERNEL_SITES: &[(&str, Reason)] = &[
     ("__mutex_lock*", Reason::Lock),
@@ -188,6 +189,8 @@ pub const KERNEL_SITES: &[(&str, Reason)] = &[
     ("kernel_clone", Reason::Child),
     // The one that waits for readers sleeps in this function itself.
     ("percpu_down_write", Reason::Lock),
+    // A FIFO is opened.
+    ("wait_for_partner", Reason::Pipe),
     // Another process decides about the call, or serves it.
     ("fanotify_handle_event", Reason::Other),
     ("fanotify_get_response", Reason::Other),

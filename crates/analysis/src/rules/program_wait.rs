@@ -33,7 +33,7 @@ struct Kind {
     advice: &'static str,
 }
 
-const KINDS: [Kind; 3] = [
+const KINDS: [Kind; 7] = [
     Kind {
         meaning: "scanner",
         what: "a scanner to permit access to a file",
@@ -50,6 +50,26 @@ const KINDS: [Kind; 3] = [
         what: "a file system in user space (FUSE)",
         advice: "Make the process that serves the file system faster, let it cache more (attribute timeouts, \
                  kernel_cache, read-ahead), or keep these files elsewhere.",
+    },
+    Kind {
+        meaning: "terminal",
+        what: "space in its terminal, whose other end does not read",
+        advice: "Let the other end (ssh, tmux, the log of a container) read faster, print less, or write to a file.",
+    },
+    Kind {
+        meaning: "datagram queue",
+        what: "space in the queue of another unix socket",
+        advice: "Let its reader (a log daemon) read faster, or send with MSG_DONTWAIT and count what is dropped.",
+    },
+    Kind {
+        meaning: "lingering close",
+        what: "the other end to receive what it had sent before it closed (SO_LINGER)",
+        advice: "Close in another thread, or with a shorter linger time; shutdown(2) does not wait.",
+    },
+    Kind {
+        meaning: "core dump",
+        what: "a dump of the process (core)",
+        advice: "Dump less (coredump_filter, MADV_DONTDUMP), or to a faster program or file (core_pattern).",
     },
 ];
 

@@ -517,6 +517,11 @@ mod tests {
             (&["seccomp_do_user_notification.isra.0", "__seccomp_filter"], "seccomp supervisor"),
             (&["request_wait_answer", "__fuse_simple_request", "fuse_lookup_name"], "file server"),
             (&["io_schedule", "folio_wait_bit_common", "filemap_read", "fuse_file_read_iter"], "file server"),
+            (&["schedule_timeout", "wait_woken", "n_tty_write", "file_tty_write"], "terminal"),
+            (&["schedule_timeout", "unix_wait_for_peer", "unix_dgram_sendmsg"], "datagram queue"),
+            (&["wait_woken", "sk_stream_wait_close", "__tcp_close", "tcp_close"], "lingering close"),
+            (&["schedule", "anon_pipe_write", "dump_emit", "vfs_coredump", "get_signal"], "core dump"),
+            (&["__schedule", "schedule", "do_exit", "do_group_exit"], "core dump"),
             (&["__synchronize_srcu", "fsnotify_mark_destroy_workfn"], "RCU grace period"),
         ] {
             let meaning =
@@ -596,6 +601,11 @@ mod tests {
             "seccomp supervisor",
             "file server",
             "file server",
+            "terminal",
+            "datagram queue",
+            "lingering close",
+            "core dump",
+            "core dump",
         ];
         assert_eq!(without, expected);
         assert!(built_in.iter().all(|rule| !(rule.meaning.idle && rule.meaning.holder)));

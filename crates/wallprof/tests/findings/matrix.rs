@@ -180,6 +180,22 @@ matrix! {
         ..part("kernel_waits", "slow-fault")
     },
     fast_store: Part { args: &["-k", "store", "-q"], ..healthy("kernel_waits") },
+    terminal: Part {
+        args: &["-k", "terminal"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    read_terminal: Part { args: &["-k", "terminal", "-q"], ..healthy("kernel_waits") },
+    datagram: Part {
+        args: &["-k", "datagram"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    read_datagrams: Part { args: &["-k", "datagram", "-q"], ..healthy("kernel_waits") },
+    linger: Part { args: &["-k", "linger"], needs: Needs::LongWaits, ..part("kernel_waits", "program-wait") },
+    short_linger: Part { args: &["-k", "linger", "-q"], ..healthy("kernel_waits") },
+    // It waits for a reader, as a reader of a pipe does for its next input.
+    fifo: Part { args: &["-k", "fifo"], ..healthy("kernel_waits") },
     // A reader of the kernel's trace, which waits for the next line.
     trace_reader: Part { args: &["-k", "log"], ..healthy("kernel_waits") },
     // Quotas are read once a second. Leaving a group waits for a grace period.

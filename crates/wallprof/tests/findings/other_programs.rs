@@ -84,3 +84,15 @@ fn store_to_a_page_under_writeback_names_the_file_and_the_offset() {
     let words = "waited for pages of file to be written back to disk (write faults, the slowest at 0x3000)";
     assert_is_named(test, "store", "slow-fault", words);
 }
+
+#[test]
+fn process_that_does_not_read_a_terminal_is_named() {
+    let test = "process_that_does_not_read_a_terminal_is_named";
+    assert_is_named(test, "terminal", "program-wait", "waited for space in its terminal");
+}
+
+#[test]
+fn process_that_does_not_read_its_datagrams_is_named() {
+    let test = "process_that_does_not_read_its_datagrams_is_named";
+    assert_is_named(test, "datagram", "program-wait", "waited for space in the queue of another unix socket");
+}
