@@ -13,8 +13,28 @@
 #define F_SETLKW 7
 #define F_OFD_SETLKW 38
 
+/* What a read or write on a regular file waits for. Files of the kernel itself are on no disk: a reader of
+ * /proc/kmsg or trace_pipe waits for the next line, a writer for what it asked the kernel to do. */
+ALWAYS_INLINE u8 regular_file_reason(struct inode *inode, bool uninterruptible) {
+    switch (BPF_CORE_READ(inode, i_sb, s_magic)) {
+    case ANON_INODE_FS_MAGIC: /* eventfd, timerfd, inotify, which 6.16+ reports as regular files */
+        return REASON_WAIT;
+    case PROC_SUPER_MAGIC:
+    case SYSFS_MAGIC:
+    case DEBUGFS_MAGIC:
+    case TRACEFS_MAGIC:
+    case SECURITYFS_MAGIC:
+    case CGROUP_SUPER_MAGIC:
+    case CGROUP2_SUPER_MAGIC:
+        return uninterruptible ? REASON_OTHER : REASON_WAIT;
+    case FUSE_SUPER_MAGIC: /* a process serves it */
+        return REASON_OTHER;
+    }
+    return REASON_DISK;
+}
+
 /* What a read or write on this descriptor of the task waits for. */
-ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd) {
+ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd, bool uninterruptible) {
     struct file *file = file_of(task, fd);
     struct inode *inode;
     u32 kind;
@@ -34,11 +54,15 @@ ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd) {
     case S_IFCHR:
         return REASON_POLL; /* a terminal or a device without input */
     default:
-        /* eventfd, timerfd, inotify: anonymous inodes, which 6.16+ reports as regular files. */
-        if (BPF_CORE_READ(inode, i_sb, s_magic) == ANON_INODE_FS_MAGIC)
-            return REASON_WAIT;
-        return REASON_DISK;
+        return regular_file_reason(inode, uninterruptible);
     }
+}
+
+/* Whether a process serves the file of this descriptor (FUSE). Its pages are waited for like a disk's. */
+ALWAYS_INLINE bool is_served(struct task_struct *task, u64 fd) {
+    struct file *file = file_of(task, fd);
+
+    return file && BPF_CORE_READ(file, f_inode, i_sb, s_magic) == FUSE_SUPER_MAGIC;
 }
 
 /* Whether a thread that sleeps in this state was stopped: by a signal, by a tracer, or by a freezer. Threads
@@ -50,6 +74,18 @@ ALWAYS_INLINE bool is_stopped(struct task_struct *task, u32 state) {
     return (state & TASK_INTERRUPTIBLE) && BPF_CORE_READ_BITFIELD(task, frozen);
 }
 
+/* Whether a thread has left its system call for good: it dumps core, waits for another one that does, or
+ * ends. Its registers still have the number of the call that it was in. */
+ALWAYS_INLINE bool has_left(struct task_struct *task, s32 nr) {
+    return (task->flags & (PF_DUMPCORE | PF_POSTCOREDUMP)) && nr != NR_EXIT && nr != NR_EXIT_GROUP;
+}
+
+/* Whether the functions that a thread sleeps in say more than its system call. */
+ALWAYS_INLINE bool needs_site(u8 class, bool uninterruptible) {
+    return uninterruptible || class == CLASS_DISK_IF_D || class == CLASS_MEMORY_IF_D ||
+           class == CLASS_CHILD_IF_D;
+}
+
 /* Sets reason, syscall and lock of a thread that sleeps in state `prev_state`. `cpu` is NULL where another
  * thread is current: its memory and kernel stack are then not read. */
 ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_state *t,
@@ -58,7 +94,10 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
     s32 nr = syscall_of(prev, regs);
     u8 class = CLASS_NONE;
     bool uninterruptible = (prev_state & TASK_UNINTERRUPTIBLE) && !(prev_state & TASK_NOLOAD);
+    bool left = has_left(prev, nr);
 
+    if (left)
+        nr = -1;
     t->syscall = nr;
     t->futex = FUTEX_NO_LOCK;
     t->owner_known = OWNER_UNKNOWN;
@@ -81,16 +120,22 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
         return;
     }
     if (BPF_CORE_READ_BITFIELD(prev, in_iowait)) {
-        t->reason = REASON_DISK;
+        t->reason = class == CLASS_FILE && is_served(prev, regs->di) ? REASON_OTHER : REASON_DISK;
         return;
     }
-    if (uninterruptible) {
+    if (needs_site(class, uninterruptible)) {
         u8 site = cpu ? site_reason(ctx, cpu) : CLASS_NONE;
 
         if (site < REASONS) {
             t->reason = site;
             return;
         }
+    }
+    if (left) {
+        t->reason = REASON_OTHER;
+        return;
+    }
+    if (uninterruptible) {
         switch (class) {
         case CLASS_CHILD_IF_D:
             t->reason = REASON_CHILD;
@@ -108,7 +153,7 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
         }
     }
     if (class == CLASS_FILE)
-        t->reason = file_reason(prev, regs->di);
+        t->reason = file_reason(prev, regs->di, uninterruptible);
     else if (class == CLASS_FCNTL)
         t->reason = regs->si == F_SETLKW || regs->si == F_OFD_SETLKW ? REASON_LOCK : REASON_OTHER;
     else if (class < REASONS)

@@ -124,7 +124,7 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
             stall->word_definition = t->word_at.definition;
         }
         note_asked(stall, task, t, interval->start);
-        if (t->reason == REASON_DISK)
+        if (t->reason == REASON_DISK || t->reason == REASON_OTHER)
             note_waited_file(task, stall, t->syscall);
         if (has_peer(t->reason))
             note_peer(task, stall, t);

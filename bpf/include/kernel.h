@@ -336,6 +336,8 @@ struct bpf_perf_event_data {
 #define TASK_DEAD 0x80
 #define TASK_NOLOAD 0x400
 #define TASK_FROZEN 0x8000
+#define PF_POSTCOREDUMP 0x00000008
+#define PF_DUMPCORE 0x00000200
 #define PF_KTHREAD 0x00200000
 #define TS_COMPAT 0x2
 #define CLONE_THREAD 0x10000
@@ -363,7 +365,16 @@ struct bpf_perf_event_data {
 #define S_IFIFO 0010000
 #define S_IFCHR 0020000
 #define S_IFSOCK 0140000
+/* linux/magic.h */
 #define ANON_INODE_FS_MAGIC 0x09041934
+#define PROC_SUPER_MAGIC 0x9fa0
+#define SYSFS_MAGIC 0x62656572
+#define DEBUGFS_MAGIC 0x64626720
+#define TRACEFS_MAGIC 0x74726163
+#define SECURITYFS_MAGIC 0x73636673
+#define CGROUP_SUPER_MAGIC 0x27e0eb
+#define CGROUP2_SUPER_MAGIC 0x63677270
+#define FUSE_SUPER_MAGIC 0x65735546
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10

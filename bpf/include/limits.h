@@ -69,7 +69,7 @@
 #define MAX_NAME_GLOBS 8
 /* This much of a program's file name is matched, its NUL included; threads' names are shorter. */
 #define NAME_BYTES 64
-#define MAX_SITES 64
+#define MAX_SITES 128
 /* Functions that run softirqs for the current task, including parts that compilers split off. */
 #define MAX_TASK_SOFTIRQS 8
 #define MAX_REGISTER_WRITERS 16

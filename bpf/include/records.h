@@ -144,7 +144,7 @@ enum stall_flags {
     STALL_OWNER = 8,          /* lock_owner is valid */
     STALL_ASKED = 16,         /* asked_ns is valid */
     STALL_FAULT = 32,         /* a page fault: blocked_ns and fault are valid, reason is SLEEP_FAULT_… */
-    STALL_FILE = 64,          /* a wait for a disk: `fault` has the file */
+    STALL_FILE = 64,          /* a wait for a disk or the kernel: `fault` has the file */
     STALL_WORD = 128,         /* word and word_definition are valid */
     STALL_PEER = 256,         /* peer is valid */
     STALL_KERNEL_OWNER = 512, /* kernel_owner is valid: it has the lock of the kernel that is waited for */

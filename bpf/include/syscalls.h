@@ -12,9 +12,11 @@
 #define NR_SELECT 23
 #define NR_NANOSLEEP 35
 #define NR_CLONE 56
+#define NR_EXIT 60
 #define NR_SYNC 162
 #define NR_FUTEX 202
 #define NR_CLOCK_NANOSLEEP 230
+#define NR_EXIT_GROUP 231
 #define NR_EPOLL_WAIT 232
 #define NR_PSELECT6 270
 #define NR_PPOLL 271

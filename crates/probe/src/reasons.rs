@@ -44,6 +44,7 @@ use Class::{
 const SYSCALLS: &[(u16, &str, Class)] = &[
     (0, "read", File),
     (1, "write", File),
+    (2, "open", DiskIfUninterruptible),
     (7, "poll", Is(Reason::Poll)),
     (9, "mmap", MemoryIfUninterruptible),
     (10, "mprotect", MemoryIfUninterruptible),
@@ -129,7 +130,6 @@ const SYSCALLS: &[(u16, &str, Class)] = &[
 
 /// Names of further system calls that a stall can be in.
 const OTHER_SYSCALLS: &[(u16, &str)] = &[
-    (2, "open"),
     (3, "close"),
     (13, "rt_sigaction"),
     (14, "rt_sigprocmask"),
@@ -158,7 +158,8 @@ const OTHER_SYSCALLS: &[(u16, &str)] = &[
     (324, "membarrier"),
 ];
 
-/// Kernel functions whose uninterruptible sleepers wait for something that the system call does not show.
+/// Kernel functions whose sleepers wait for something that the system call does not show: uninterruptible ones,
+/// and all in calls that wait for a disk, for memory or for a child if they are uninterruptible.
 /// Names end in `*` where a suffix may follow. The innermost one counts, so a lock inside a fault is a lock.
 pub const KERNEL_SITES: &[(&str, Reason)] = &[
     ("__mutex_lock*", Reason::Lock),
@@ -186,6 +187,27 @@ pub const KERNEL_SITES: &[(&str, Reason)] = &[
     ("handle_userfault", Reason::Memory),
     ("wait_for_vfork_done", Reason::Child),
     ("kernel_clone", Reason::Child),
+    // The one that waits for readers sleeps in this function itself.
+    ("percpu_down_write", Reason::Lock),
+    // A FIFO is opened.
+    ("wait_for_partner", Reason::Pipe),
+    // Another process decides about the call, or serves it.
+    ("fanotify_handle_event", Reason::Other),
+    ("fanotify_get_response", Reason::Other),
+    ("seccomp_do_user_notification", Reason::Other),
+    ("__seccomp_filter", Reason::Other),
+    ("request_wait_answer", Reason::Other),
+    ("__fuse_request_send", Reason::Other),
+    ("__fuse_simple_request", Reason::Other),
+    ("fuse_simple_request", Reason::Other),
+    // RCU grace periods. Until 6.9 synchronize_rcu() slept in __wait_rcu_gp(), which is inlined at times.
+    ("__wait_rcu_gp", Reason::Other),
+    ("synchronize_rcu*", Reason::Other),
+    ("synchronize_srcu*", Reason::Other),
+    ("__synchronize_srcu", Reason::Other),
+    ("rcu_barrier*", Reason::Other),
+    ("rcu_sync_enter", Reason::Other),
+    ("exp_funnel_lock", Reason::Other),
 ];
 
 /// The functions that leave a task's stack for the interrupt stack to run softirqs on the task's behalf.
@@ -233,6 +255,34 @@ mod tests {
         assert!(SYSCALLS.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert!(OTHER_SYSCALLS.iter().all(|(number, _)| SYSCALLS.iter().all(|(at, ..)| at != number)));
         assert!(KERNEL_SITES.len() <= c::MAX_SITES as usize);
+    }
+
+    /// Functions of 6.1 to 6.18.
+    #[test]
+    fn grace_periods_and_other_programs_are_no_disk() {
+        let reason = |function: &str| {
+            let is_it = |pattern: &str| match pattern.strip_suffix('*') {
+                Some(beginning) => function.starts_with(beginning),
+                None => function == pattern,
+            };
+            KERNEL_SITES.iter().find(|(pattern, _)| is_it(pattern)).map(|(_, reason)| *reason)
+        };
+        for function in [
+            "__wait_rcu_gp",
+            "synchronize_rcu",
+            "synchronize_rcu_normal.part.0",
+            "synchronize_rcu_expedited",
+            "__synchronize_srcu",
+            "rcu_barrier",
+            "rcu_sync_enter",
+            "fanotify_handle_event",
+            "seccomp_do_user_notification",
+            "request_wait_answer",
+        ] {
+            assert_eq!(reason(function), Some(Reason::Other), "{function}");
+        }
+        assert_eq!(reason("percpu_down_write"), Some(Reason::Lock));
+        assert_eq!(reason("vfs_write"), None);
     }
 
     #[test]

@@ -8,10 +8,11 @@ use wallprof_model::event::{Access, Peer};
 use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 
 use super::callers::Callers;
+use super::slow_fault::FaultWait;
 use crate::interest::Class;
 use crate::site::Site;
 use crate::tally::Tally;
-use crate::waits::DISK;
+use crate::waits::{DISK, LINUX};
 
 /// One interval off the CPU, or one page fault.
 #[derive(Clone, Debug)]
@@ -74,6 +75,8 @@ pub struct PageFault {
     pub file: Option<Arc<str>>,
     /// In the file, bytes.
     pub offset: Option<u64>,
+    /// What it waited for, if it is a minor one.
+    pub wait: Option<FaultWait>,
 }
 
 /// A function that the dynamic linker was binding, because it was called for the first time.
@@ -152,21 +155,33 @@ impl Case {
     /// Whether it made its thread late: an involuntary stall that is no wait for data of another thread or
     /// program.
     pub fn is_late(&self) -> bool {
-        Class::of_stall(self.reason, self.voluntary) == Class::Late || self.is_for_a_lock()
+        Class::of_stall(self.reason, self.voluntary) == Class::Late
+            || self.is_for_a_lock()
+            || !self.voluntary && self.kernel_said().is_some()
     }
 
     /// Whether it is a wait for a lock: by the kernel's word, or by what it means. A wait for a disk is one
-    /// whatever the software calls it.
+    /// whatever the software calls it. A wait that the kernel's functions name is for neither.
     pub fn is_for_a_lock(&self) -> bool {
         let StallReason::Blocked(reason) = self.reason else { return false };
         let means_one = self.meaning.as_ref().is_some_and(|meaning| !meaning.idle);
-        !self.voluntary && (reason == Reason::Lock || means_one && !self.is_for_a_disk())
+        let is_one = reason == Reason::Lock || means_one && !self.is_for_a_disk();
+        !self.voluntary && self.kernel_said().is_none() && is_one
     }
 
     /// Whether it is a wait for a disk: by the kernel's word, or because disks end such waits.
     pub fn is_for_a_disk(&self) -> bool {
         let means_one = |meaning: &Arc<Meaning>| meaning.software.is_none() && meaning.name == DISK;
-        self.reason == StallReason::Blocked(Reason::Disk) || self.meaning.as_ref().is_some_and(means_one)
+        let is_one =
+            self.reason == StallReason::Blocked(Reason::Disk) || self.meaning.as_ref().is_some_and(means_one);
+        is_one && self.kernel_said().is_none()
+    }
+
+    /// What the kernel's own functions call it: an RCU grace period, a scanner. `None` for idle waits.
+    pub fn kernel_said(&self) -> Option<&str> {
+        let StallReason::Blocked(_) = self.reason else { return None };
+        let said = self.meaning.as_ref().filter(|said| said.software.as_deref() == Some(LINUX) && !said.idle);
+        said.map(|meaning| &*meaning.name)
     }
 
     /// What its software calls it, where a rule says so.

@@ -5,15 +5,12 @@
 //!
 //! False positives: threads whose task is to write to a disk and that no other thread waits for.
 
-use std::collections::BTreeSet;
-
 use super::case::{Case, across_processes, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
-use crate::site::base_name;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "disk-wait",
@@ -48,23 +45,11 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     let title = format!(
         "{} waited for a disk{call}{}{} {}.",
         wording::who(&problem.cases, evidence),
-        files(&problem.cases),
+        wording::files(&problem.cases),
         wording::place(problem.site().as_ref()),
         wording::delays(&delays)
     );
     Some(problem.conclude(title, advice(syscall.as_deref().unwrap_or_default())))
-}
-
-/// ` on journal`, ` on journal and 2 other files`; nothing where none is known.
-fn files(cases: &[&Case]) -> String {
-    let Some(most) = mostly(cases, |case| case.file.clone()) else { return String::new() };
-    let all: BTreeSet<_> = cases.iter().filter_map(|case| case.file.as_ref()).collect();
-    let others = match all.len() {
-        1 => String::new(),
-        2 => " and another file".into(),
-        count => format!(" and {} other files", count - 1),
-    };
-    format!(" on {}{others}", base_name(&most))
 }
 
 fn advice(syscall: &str) -> &'static str {

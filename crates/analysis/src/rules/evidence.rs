@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use wallprof_model::counter::CounterTrack;
-use wallprof_model::event::Fault;
+use wallprof_model::event::{Access, Fault};
 use wallprof_model::profile::{
     CrossCallRow, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, ResolvedStack, StallRecord,
     Thread, ThrottledRow,
@@ -20,6 +20,7 @@ use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
 use super::left_out::left_out;
 use super::machine::Machine;
 use super::memory_group::{FullGroup, full_group};
+use super::slow_fault::FaultWait;
 use crate::by_stack::ByStack;
 use crate::interner::Interner;
 use crate::receive::{Backlog, backlog};
@@ -136,6 +137,8 @@ pub struct Collector {
     equal_callers: Interner<Callers>,
     in_allocator: ByStack<bool>,
     kernel_places: ByStack<Option<Arc<str>>>,
+    /// Of reading and of writing faults.
+    fault_waits: ByStack<[Option<FaultWait>; 2]>,
 }
 
 impl Collector {
@@ -234,7 +237,7 @@ impl Collector {
                 owner: lock.owner.as_ref().map(|owner| self.party(owner)),
                 title: lock.owner.as_ref().and_then(|owner| self.title(owner)),
             }),
-            fault: stall.fault.as_ref().map(|fault| self.page_fault(fault)),
+            fault: stall.fault.as_ref().map(|fault| self.page_fault(fault, stall.kernel.as_ref())),
             first_call: self.first_call(stall),
             peer: stall.peer.clone(),
             file: stall.file.as_ref().map(|file| self.names.get(file.path.as_str())),
@@ -255,8 +258,13 @@ impl Collector {
         Period { thread: period.thread, ns: period.duration_ns(), callers }
     }
 
-    fn page_fault(&mut self, fault: &Fault) -> PageFault {
+    fn page_fault(&mut self, fault: &Fault, kernel: Option<&ResolvedStack>) -> PageFault {
+        let waits = kernel.filter(|_| !fault.major).map(|kernel| {
+            self.fault_waits.get(kernel, |kernel| [false, true].map(|store| FaultWait::of(kernel, store)))
+        });
+        let is_store = fault.access == Some(Access::Write);
         PageFault {
+            wait: waits.and_then(|waits| waits[usize::from(is_store)]),
             major: fault.major,
             access: fault.access,
             file: fault.file.as_deref().map(|file| self.names.get(file)),

@@ -21,6 +21,7 @@ mod dispatch;
 mod evidence;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod grace_period;
 mod guard_shared;
 mod holder_blocked;
 mod holder_preempted;
@@ -48,7 +49,9 @@ mod oversleep;
 mod pipe_wait;
 mod preempted;
 mod priority_inversion;
+mod program_wait;
 mod run_queue;
+mod slow_fault;
 mod spec;
 mod steal;
 mod stopped;
@@ -76,6 +79,8 @@ pub static RULES: &[RuleSpec] = &[
     lazy_binding::RULE,
     memory_reclaim::RULE,
     compaction::RULE,
+    grace_period::RULE,
+    program_wait::RULE,
     mmap_lock::RULE,
     kernel_lock::RULE,
     wake_chain::RULE,
@@ -87,6 +92,7 @@ pub static RULES: &[RuleSpec] = &[
     lock_wait::RULE,
     blocked_loop::RULE,
     major_fault::RULE,
+    slow_fault::RULE,
     cpu_throttling::RULE,
     steal::RULE,
     cpu_saturated::RULE,

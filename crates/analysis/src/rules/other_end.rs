@@ -111,9 +111,7 @@ pub(super) fn meanwhile(cases: &[&Case], evidence: &Evidence) -> String {
     // Which thread of the process it is, only a pipe shows: one process wakes the other.
     let waker = mostly(cases, |case| case.waker_key().filter(|_| pid_of(case) == Some(pid)));
     let threads = waker.map_or_else(|| evidence.threads_of(pid), |waker| vec![waker]);
-    let mut longest: Vec<&&Case> = cases.iter().filter(|case| pid_of(case) == Some(pid)).collect();
-    longest.sort_by_key(|case| (std::cmp::Reverse(case.duration_ns()), case.id));
-    longest.truncate(MOST_LOOKED_AT);
+    let longest = longest(cases.iter().filter(|case| pid_of(case) == Some(pid)));
     let acts = threads.iter().filter_map(|&thread| act(thread, &longest, evidence));
     let acts: Vec<Act> = acts.collect();
     // Of several threads, the one that ran is what the others waited for, too.
@@ -122,6 +120,31 @@ pub(super) fn meanwhile(cases: &[&Case], evidence: &Evidence) -> String {
         ([act], ..) | (_, Some(act), None) => act.words.clone(),
         _ => String::new(),
     }
+}
+
+/// `: clamd 4711 ended it in answer, while clamd was mostly in sleep in scan`; nothing where interrupts ended the
+/// waits, or they have not ended.
+pub(super) fn ended(cases: &[&Case], evidence: &Evidence) -> String {
+    let Some(by) = mostly(cases, |case| case.waker.as_ref()?.by.clone()) else { return String::new() };
+    let is_by_it = |case: &&&Case| case.waker.as_ref().and_then(|waker| waker.by.as_ref()) == Some(&by);
+    let by_it: Vec<&&Case> = longest(cases.iter().filter(is_by_it));
+    let pid = by_it.first().map_or(by.pid, |case| case.pid);
+    let plain: Vec<&Case> = by_it.iter().map(|case| **case).collect();
+    let place = mostly(&plain, |case| case.release().cloned());
+    let act = by.key.and_then(|thread| act(thread, &by_it, evidence)).map(|act| act.words);
+    format!(
+        ": {} ended it{}{}",
+        wording::party(&by, pid),
+        wording::spot(place.as_ref()),
+        act.unwrap_or_default()
+    )
+}
+
+fn longest<'c, 'e>(cases: impl Iterator<Item = &'c &'e Case>) -> Vec<&'c &'e Case> {
+    let mut longest: Vec<&&Case> = cases.collect();
+    longest.sort_by_key(|case| (std::cmp::Reverse(case.duration_ns()), case.id));
+    longest.truncate(MOST_LOOKED_AT);
+    longest
 }
 
 fn process(case: &Case) -> Option<&PeerProcess> {

@@ -12,7 +12,7 @@ use super::limits::Delays;
 use crate::duration::text_from_ns;
 use crate::recurrence::Recurrence;
 use crate::short_name::short_name;
-use crate::site::Site;
+use crate::site::{Site, base_name};
 
 /// `870 µs`, `62.1 ms`, `1.21 s`. A view without Unicode writes `us`.
 pub(super) fn time(ns: u64) -> String {
@@ -193,6 +193,18 @@ pub(super) fn place(site: Option<&Arc<Site>>) -> String {
 pub(super) fn spot(site: Option<&Arc<Site>>) -> String {
     let function = site.and_then(|site| site.functions.first());
     function.map(|function| format!(" in {}", short_name(function))).unwrap_or_default()
+}
+
+/// ` on journal`, ` on journal and 2 other files`; nothing where none is known.
+pub(super) fn files(cases: &[&Case]) -> String {
+    let Some(most) = mostly(cases, |case| case.file.clone()) else { return String::new() };
+    let all: BTreeSet<_> = cases.iter().filter_map(|case| case.file.as_ref()).collect();
+    let others = match all.len() {
+        1 => String::new(),
+        2 => " and another file".into(),
+        count => format!(" and {} other files", count - 1),
+    };
+    format!(" on {}{others}", base_name(&most))
 }
 
 fn of_process(process: &str) -> String {

@@ -9,7 +9,7 @@
 //! [`timing`], [`Functions`] and [`Rules`], about what has arrived so far.
 
 mod chain;
-mod disk;
+mod ends;
 mod functions;
 mod judge;
 mod rules;
@@ -29,7 +29,7 @@ use wallprof_model::{
 };
 
 pub use chain::{Link, Timing, timing};
-use disk::Ends;
+use ends::{DISK_ENDS, Ends, FUSE_ENDS};
 pub use functions::{FunctionId, Functions};
 pub use judge::{Shares, judge, median_depth};
 use rules::Matcher;
@@ -44,6 +44,15 @@ pub const WAITERS_DEPTH: usize = 4;
 
 /// The meaning of a poll that a disk ends.
 pub(crate) const DISK: &str = "disk";
+
+/// The software of meanings that the kernel's functions say, in `waits/linux.toml`.
+pub(crate) const LINUX: &str = "linux";
+
+/// The meaning of waits for the process that serves a file system.
+pub(crate) const FILE_SERVER: &str = "file server";
+
+/// The meaning of waits for an RCU grace period.
+pub(crate) const GRACE_PERIOD: &str = "RCU grace period";
 
 /// Innermost functions of waits that are judged together.
 pub const JUDGED_DEPTH: usize = 8;
@@ -65,6 +74,8 @@ pub struct Waits {
     reasons: HashMap<Place, Reason>,
     sums: HashMap<Ended, Sum>,
     poll_ends: Ends,
+    /// Of waits in calls on files, among others.
+    other_ends: Ends,
     /// User stacks of each thread, those of its waits included.
     stacks: HashMap<ThreadKey, HashSet<StackId>>,
     singles: Vec<Single>,
@@ -139,8 +150,13 @@ impl Waits {
         if !self.meet(place, reason) {
             return;
         }
-        if reason == Reason::Poll {
-            self.poll_ends.add(place, waker.and_then(|waker| waker.kernel), sample.weight);
+        let ends = match reason {
+            Reason::Poll => Some(&mut self.poll_ends),
+            Reason::Other => Some(&mut self.other_ends),
+            _ => None,
+        };
+        if let Some(ends) = ends {
+            ends.add(place, waker.and_then(|waker| waker.kernel), sample.weight);
         }
         let by = match waker {
             Some(waker) if waker.interrupt => Ender::Interrupt,
@@ -235,14 +251,24 @@ impl Waits {
             })
             .collect();
         let (lock, disk) = (lock_by_wakers(), by_wakers(DISK, false));
-        let mut for_disks = self.poll_ends.for_disks(&mut resolve)?;
-        for_disks.retain(|place| places.contains_key(&(place.program, place.user, place.kernel)));
+        let file_server = Arc::new(Meaning {
+            software: Some(LINUX.into()),
+            ..Meaning::clone(&by_wakers(FILE_SERVER, false))
+        });
+        let is_unnamed = |place: &Place| places.contains_key(&(place.program, place.user, place.kernel));
+        let mut for_disks = self.poll_ends.in_functions(&DISK_ENDS, &mut resolve)?;
+        for_disks.retain(is_unnamed);
+        let mut for_servers = self.other_ends.in_functions(&FUSE_ENDS, &mut resolve)?;
+        for_servers.retain(is_unnamed);
         let mut search = Search { waits: &self, firsts: &firsts, functions, resolve, stacks: HashMap::new() };
         for place in search.locks(&own)? {
             meanings.set_place(place, lock.clone());
         }
         for place in for_disks {
             meanings.set_place(place, disk.clone());
+        }
+        for place in for_servers {
+            meanings.set_place(place, file_server.clone());
         }
         self.join_slices(&firsts, &mut meanings);
         Ok(meanings)

@@ -37,6 +37,9 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("waits/linux.toml", include_str!("../../waits/linux.toml")),
 ];
 
+/// The module of the kernel's functions in a rule.
+const KERNEL: &str = "[kernel]";
+
 /// A rule as its file has it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -321,12 +324,10 @@ impl Rule {
     /// Whether it matches a stack with a function that it is about, in `frame`.
     fn matches(&self, frame: &ResolvedFrame, outer: &[Function<'_>]) -> bool {
         let globs = &self.globs;
-        let in_module = || {
-            let module = match frame.kind {
-                FrameKind::Kernel => Some("[kernel]"),
-                _ => frame.module.as_deref().map(base_name),
-            };
-            module.is_some_and(|module| any(&globs.modules, module))
+        let in_module = || match frame.kind {
+            // As a glob it would be one letter of these.
+            FrameKind::Kernel => self.modules.iter().any(|module| module == KERNEL),
+            _ => frame.module.as_deref().is_some_and(|module| any(&globs.modules, base_name(module))),
         };
         let called = |globs: &[Glob], caller: &Function<'_>| caller.1.is_some_and(|name| any(globs, name));
         (globs.modules.is_empty() || in_module())
@@ -395,6 +396,7 @@ fn located(text: &str, at: usize, message: &str) -> String {
 mod tests {
     use super::*;
     use crate::fixture::{stack, strip};
+    use crate::rules::fixture::kernel_stack;
 
     fn rules(text: &str) -> Rules {
         let mut rules = Rules::default();
@@ -504,6 +506,31 @@ mod tests {
         assert_eq!(meaning(&["read", "rdbLoad", "aeProcessEvents", "aeMain"]), None, "the loop is blocked");
     }
 
+    /// Kernel stacks as recorded with 6.18.
+    #[test]
+    fn waits_inside_the_kernel_have_its_words() {
+        let rules = Rules::built_in().unwrap();
+        for (symbols, name) in [
+            (&["schedule_timeout", "synchronize_rcu_normal", "__do_sys_membarrier"][..], "RCU grace period"),
+            (&["wait_for_completion_state", "__wait_rcu_gp", "synchronize_rcu_normal"], "RCU grace period"),
+            (&["schedule", "fanotify_handle_event", "send_to_group", "do_dentry_open"], "scanner"),
+            (&["seccomp_do_user_notification.isra.0", "__seccomp_filter"], "seccomp supervisor"),
+            (&["request_wait_answer", "__fuse_simple_request", "fuse_lookup_name"], "file server"),
+            (&["io_schedule", "folio_wait_bit_common", "filemap_read", "fuse_file_read_iter"], "file server"),
+            (&["schedule_timeout", "wait_woken", "n_tty_write", "file_tty_write"], "terminal"),
+            (&["schedule_timeout", "unix_wait_for_peer", "unix_dgram_sendmsg"], "datagram queue"),
+            (&["wait_woken", "sk_stream_wait_close", "__tcp_close", "tcp_close"], "lingering close"),
+            (&["schedule", "anon_pipe_write", "dump_emit", "vfs_coredump", "get_signal"], "core dump"),
+            (&["__schedule", "schedule", "do_exit", "do_group_exit"], "core dump"),
+            (&["__synchronize_srcu", "fsnotify_mark_destroy_workfn"], "RCU grace period"),
+        ] {
+            let meaning =
+                |stack: ResolvedStack| rules.meaning(None, Some(&stack)).map(|meaning| meaning.name.clone());
+            assert_eq!(meaning(kernel_stack(symbols)).as_deref(), Some(name), "{symbols:?}");
+            assert_eq!(meaning(stack(symbols)), None, "functions of a program with these names");
+        }
+    }
+
     #[test]
     fn first_function_from_the_leaf_decides() {
         let rules = rules(
@@ -563,7 +590,24 @@ mod tests {
             .filter(|rule| !rule.meaning.idle && !rule.meaning.holder)
             .map(|rule| rule.meaning.name.as_str())
             .collect();
-        assert_eq!(without, ["DNS", "woken waiters", "WAL flush", "WAL flush", "synchronous replication"]);
+        let expected = [
+            "DNS",
+            "woken waiters",
+            "WAL flush",
+            "WAL flush",
+            "synchronous replication",
+            "RCU grace period",
+            "scanner",
+            "seccomp supervisor",
+            "file server",
+            "file server",
+            "terminal",
+            "datagram queue",
+            "lingering close",
+            "core dump",
+            "core dump",
+        ];
+        assert_eq!(without, expected);
         assert!(built_in.iter().all(|rule| !(rule.meaning.idle && rule.meaning.holder)));
         let idle = "[[wait]]\nname = 'a'\nidle = true\nholder = true\nin = 'take'";
         let error = Rules::default().prepend_file(idle).unwrap_err();

@@ -8,5 +8,6 @@ mod found;
 mod healthy;
 mod lazy;
 mod matrix;
+mod other_programs;
 mod steal;
 mod throttled;

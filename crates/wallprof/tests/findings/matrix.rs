@@ -43,6 +43,8 @@ enum Needs {
     LatePages,
     /// So many timers at one time that they take a while.
     ManyTimers,
+    /// Calls that wait for the kernel, or for another process, for some milliseconds.
+    LongWaits,
     /// A control group of the scenario's own, and a CPU.
     Group,
     /// A control group of version 2 of the scenario's own.
@@ -153,10 +155,53 @@ matrix! {
         ..part("stops", "stopped")
     },
     not_stopped: Part { args: &["-w", "none"], ..healthy("stops") },
-    // Quotas are read once a second. Leaving a group takes the kernel a while, in a write to a file.
+    // How long a grace period takes depends on what the other CPUs do.
+    membarrier: Part { needs: Needs::LongWaits, ..part("kernel_waits", "grace-period") },
+    membarrier_expedited: Part { args: &["-q"], ..healthy("kernel_waits") },
+    scanner: Part {
+        args: &["-k", "scanner"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    fast_scanner: Part { args: &["-k", "scanner", "-q"], ..healthy("kernel_waits") },
+    seccomp: Part {
+        args: &["-k", "seccomp"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    fast_supervisor: Part { args: &["-k", "seccomp", "-q"], ..healthy("kernel_waits") },
+    fuse: Part { args: &["-k", "fuse"], needs: Needs::LongWaits, ..part("kernel_waits", "program-wait") },
+    fast_file_server: Part { args: &["-k", "fuse", "-q"], ..healthy("kernel_waits") },
+    // The first touch reads the page.
+    store: Part {
+        args: &["-k", "store"],
+        also: &["major-fault"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "slow-fault")
+    },
+    fast_store: Part { args: &["-k", "store", "-q"], ..healthy("kernel_waits") },
+    terminal: Part {
+        args: &["-k", "terminal"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    read_terminal: Part { args: &["-k", "terminal", "-q"], ..healthy("kernel_waits") },
+    datagram: Part {
+        args: &["-k", "datagram"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    read_datagrams: Part { args: &["-k", "datagram", "-q"], ..healthy("kernel_waits") },
+    linger: Part { args: &["-k", "linger"], needs: Needs::LongWaits, ..part("kernel_waits", "program-wait") },
+    short_linger: Part { args: &["-k", "linger", "-q"], ..healthy("kernel_waits") },
+    // It waits for a reader, as a reader of a pipe does for its next input.
+    fifo: Part { args: &["-k", "fifo"], ..healthy("kernel_waits") },
+    // A reader of the kernel's trace, which waits for the next line.
+    trace_reader: Part { args: &["-k", "log"], ..healthy("kernel_waits") },
+    // Quotas are read once a second. Leaving a group waits for a grace period.
     throttle: Part {
         args: &["-d", "1.5"],
-        also: &["disk-wait"],
+        also: &["grace-period"],
         needs: Needs::Group,
         ..part("throttle", "cpu-throttling")
     },
@@ -231,6 +276,8 @@ struct Run {
     slow_ns: u64,
     /// The sum by which a thread came back late from its sleeps.
     late_ns: u64,
+    /// The time in calls of 5 ms or longer that wait for the kernel or another process.
+    waited_ns: u64,
     /// Functions bound while their symbols were missing.
     bound: u64,
     /// Sleeps that ended just after very many timers.
@@ -291,6 +338,7 @@ fn run(program: &str, args: &[&str]) -> Run {
         syncs_ns: syncs.iter().sum(),
         longest_sync_ns: syncs.into_iter().max().unwrap_or(0),
         slow_ns: truth.all::<Total>("slow_touches").iter().map(|slow| slow.total_ns).sum(),
+        waited_ns: truth.all::<Total>("waits").iter().map(|waits| waits.total_ns).sum(),
         late_ns: truth.all::<Total>("late").iter().map(|late| late.total_ns).sum(),
         refused: !truth.all::<Refused>("refused").is_empty(),
         delayed: behind.map(|behind| behind.count).sum(),
@@ -308,6 +356,7 @@ impl Run {
             // One of the waits of an fsync must be long, and all of them a hundredth of the recording.
             Needs::SlowDisk => self.longest_sync_ns > 6_000_000 && self.syncs_ns > RUN_NS / 25,
             Needs::SlowReads => self.slow_ns > 20_000_000,
+            Needs::LongWaits => !self.refused && self.waited_ns > RUN_NS / 10,
             Needs::LatePages => self.bound > 0,
             // The rule takes two late ones for chance.
             Needs::ManyTimers => self.delayed > 3,

@@ -1,6 +1,8 @@
-//! Polls that a disk ended: the completions of io_uring and of asynchronous I/O through an eventfd.
+//! Waits that are known by what ended them. Polls that a disk ended: the completions of io_uring and of
+//! asynchronous I/O through an eventfd. Pages of a file system in user space that were read ahead: their process
+//! ended the waits.
 //!
-//! The kernel calls such a wait a poll. The kernel stack of the wakeup says whose interrupt it was.
+//! The kernel stack of the wakeup says what ended a wait.
 
 use std::collections::HashMap;
 
@@ -9,16 +11,19 @@ use wallprof_model::meaning::Place;
 use wallprof_model::profile::ResolvedStack;
 
 /// Functions with which the block layer ends a request, whatever the driver.
-const ENDS_OF_REQUESTS: [&str; 4] =
+pub(super) const DISK_ENDS: [&str; 4] =
     ["blk_mq_end_request", "blk_mq_end_request_batch", "blk_update_request", "bio_endio"];
 
-/// The least share of a place's waited time that disks end. Beside them, a server's loop waits for clients.
+/// Functions with which an answer of a process ends a request to its file system.
+pub(super) const FUSE_ENDS: [&str; 2] = ["fuse_request_end", "fuse_dev_do_write"];
+
+/// The least share of a place's waited time that they end. A server's loop waits for a disk and for clients.
 const LEAST_SHARE: u128 = 50;
 
 /// Sums that are kept. Of further ones the waker's stack is not known.
 const MOST_SUMS: usize = 1 << 18;
 
-/// The time of polls by their place and the kernel stack of the wakeup, ns.
+/// The time of waits by their place and the kernel stack of the wakeup, ns.
 #[derive(Debug, Default)]
 pub(super) struct Ends(HashMap<Place, HashMap<Option<StackId>, u64>>, usize);
 
@@ -33,31 +38,32 @@ impl Ends {
         *sum = sum.saturating_add(ns);
     }
 
-    /// The places whose waits disks end, for half of the time or more.
-    pub fn for_disks<E>(
+    /// The places whose waits end in these functions, for half of the time or more.
+    pub fn in_functions<E>(
         &self,
+        functions: &[&str],
         mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
     ) -> Result<Vec<Place>, E> {
         let mut known: HashMap<StackId, bool> = HashMap::new();
         let mut found = Vec::new();
         for (place, sums) in &self.0 {
-            let (mut all_ns, mut disk_ns) = (0u128, 0u128);
+            let (mut all_ns, mut ended_ns) = (0u128, 0u128);
             for (stack, ns) in sums {
-                let is_disk = match stack {
+                let is_ended = match stack {
                     None => false,
                     Some(stack) => match known.get(stack) {
-                        Some(is_disk) => *is_disk,
+                        Some(is_ended) => *is_ended,
                         None => {
-                            let is_disk = ends_a_request(&resolve(*stack)?);
-                            known.insert(*stack, is_disk);
-                            is_disk
+                            let is_ended = has_one_of(functions, &resolve(*stack)?);
+                            known.insert(*stack, is_ended);
+                            is_ended
                         }
                     },
                 };
                 all_ns += u128::from(*ns);
-                disk_ns += if is_disk { u128::from(*ns) } else { 0 };
+                ended_ns += if is_ended { u128::from(*ns) } else { 0 };
             }
-            if disk_ns > 0 && disk_ns * 100 >= all_ns * LEAST_SHARE {
+            if ended_ns > 0 && ended_ns * 100 >= all_ns * LEAST_SHARE {
                 found.push(*place);
             }
         }
@@ -65,10 +71,10 @@ impl Ends {
     }
 }
 
-fn ends_a_request(stack: &ResolvedStack) -> bool {
+fn has_one_of(functions: &[&str], stack: &ResolvedStack) -> bool {
     let mut symbols =
         stack.frames.iter().flat_map(|frame| &frame.lines).filter_map(|line| line.symbol.as_deref());
-    symbols.any(|symbol| ENDS_OF_REQUESTS.contains(&symbol))
+    symbols.any(|symbol| functions.contains(&symbol))
 }
 
 #[cfg(test)]
@@ -92,7 +98,7 @@ mod tests {
         for (stack, ns) in sums {
             ends.add(PLACE, stack.map(StackId), *ns);
         }
-        let Ok(found) = ends.for_disks(resolve);
+        let Ok(found) = ends.in_functions(&DISK_ENDS, resolve);
         found == [PLACE]
     }
 
