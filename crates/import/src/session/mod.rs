@@ -212,6 +212,7 @@ impl Session {
             self.out.extend(divided.into_iter().map(Event::Ledger));
         }
         if let Some(files) = &self.files {
+            files.emit_missing_files(&mut self.out);
             let (stacks, frames) = files.refused();
             let (counts, mappings) = (files.processes.counts(), files.processes.lost_mappings());
             self.lose(Loss::StacksFull, stacks);
