@@ -223,6 +223,11 @@ impl Stacks {
         self.emit_stack(ids, end, out)
     }
 
+    /// As [`Stacks::of_frames`], for a kernel stack.
+    pub(crate) fn of_kernel_frames(&mut self, ids: Vec<FrameId>, out: &mut Vec<Event>) -> Option<StackId> {
+        if ids.is_empty() { None } else { self.emit_stack(ids, StackEnd::Complete, out) }
+    }
+
     /// Emits new modules. They precede the frames in them.
     pub(crate) fn emit_modules(&mut self, out: &mut Vec<Event>) {
         for (id, module) in self.processes.take_new_modules() {
