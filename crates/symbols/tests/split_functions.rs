@@ -1,5 +1,5 @@
-//! Functions in several parts (`DW_AT_ranges`): each part has the function's name, lines and inlined functions,
-//! as a function in one part has them.
+//! Functions in several parts (`DW_AT_ranges`): each part has the function's name, lines and inlined
+//! functions, as a function in one part has them.
 
 mod support;
 

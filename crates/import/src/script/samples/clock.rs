@@ -1,7 +1,7 @@
 //! The running time that a printed sample stands for.
 //!
-//! The period of `cpu-clock` and `task-clock` is in ns. A sample of `cycles`, and one without a period, stands
-//! for the time since the sample before it, as in perf.data. The rate that was asked for is not in the text:
+//! The period of `cpu-clock` and `task-clock` is in ns. A sample of `cycles`, or one without a period, counts
+//! as the time since the sample before it, as in perf.data. The rate that was asked for is not in the text:
 //! the usual interval takes its place.
 
 use std::collections::HashMap;
