@@ -84,7 +84,8 @@ fn refusal(why: Refusal, input: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result
     match why {
         Refusal::NotPerfData => write!(
             f,
-            "{input} is neither perf.data nor the output of `perf script --itrace=cr`: give a file that perf wrote"
+            "{input} is neither perf.data nor the text of `perf script`, with a thread and an event in each sample: \
+             give a file that perf wrote"
         ),
         Refusal::ByteSwapped => write!(
             f,

@@ -193,10 +193,16 @@ impl SampleClock {
             TYPE_SOFTWARE => period.unwrap_or_else(|| nominal_ns(attr)),
             _ => self.interval_ns(nominal_ns(attr), sampler, time),
         };
-        weight.min(MAX_WEIGHT_NS)
+        Self::limited(weight)
     }
 
-    fn interval_ns(&mut self, nominal: u64, sampler: u64, time: u64) -> u64 {
+    /// A running time that one sample may stand for.
+    pub(crate) fn limited(weight_ns: u64) -> u64 {
+        weight_ns.min(MAX_WEIGHT_NS)
+    }
+
+    /// The time since the last sample, or `nominal` where that is much longer.
+    pub(crate) fn interval_ns(&mut self, nominal: u64, sampler: u64, time: u64) -> u64 {
         if self.last.len() >= MAX_SAMPLERS {
             self.last.clear();
         }

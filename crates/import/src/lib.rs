@@ -3,8 +3,8 @@
 //! [`import`] reads perf.data, a file or a stream, in constant memory. It gives a [`Sink`] events: threads,
 //! running time by samples, waits by switches and wakeups, and counts of all other events. User stacks come
 //! from callchains, or are unwound from registers and stack dumps. Time of unknown state is unaccounted, and
-//! losses are counted. Text that `perf script` printed of an Intel PT trace becomes calls. [`TraceFile`]
-//! writes the perf.data of traces that wallprof records itself.
+//! losses are counted. Text that `perf script` printed of samples becomes the same events, and text of an
+//! Intel PT trace becomes calls. [`TraceFile`] writes the perf.data of traces that wallprof records itself.
 
 mod build_budget;
 mod by_time;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use wallprof_model::{Event, Frame, FrameId, ModuleId, StackEnd, StackId};
 use wallprof_symbols::{
-    Batch, DebugFileServer, FileSearch, FrameTable, KernelStacks, KernelSymbols, Origin, PendingFrames,
-    ProcessKey, Resolver, ResolverOptions, StoredProcesses, lacks_debug_info, normalise_kernel,
+    Batch, DebugFileServer, FileSearch, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin,
+    PendingFrames, ProcessKey, Resolver, ResolverOptions, StoredProcesses, lacks_debug_info,
+    normalise_kernel,
 };
 
 /// How long an import waits for debug files that are being downloaded.
@@ -138,7 +139,7 @@ impl Stacks {
         modules: impl Iterator<Item = ModuleId>,
         options: &ResolverOptions,
     ) {
-        for file in modules.filter_map(|id| self.processes.module_file(id)) {
+        for file in modules.filter_map(|id| self.file(id)) {
             if let Some(build_id) = &file.module.build_id
                 && lacks_debug_info(&file, options)
             {
@@ -146,6 +147,24 @@ impl Stacks {
             }
         }
         server.wait(LONGEST_WAIT);
+    }
+
+    /// A module, with the recorded build id also where its file was not found.
+    fn file(&self, id: ModuleId) -> Option<ModuleFile> {
+        let mut file = self.processes.module_file(id)?;
+        if let Some(missing) = self.processes.missing_file(id) {
+            file.module.build_id = Some(missing.build_id.clone());
+        }
+        Some(file)
+    }
+
+    /// Emits the identities of files that were not found, of modules that were emitted.
+    pub(crate) fn emit_missing_files(&self, out: &mut Vec<Event>) {
+        let ids = (0..self.processes.announced() as u32).map(ModuleId);
+        out.extend(ids.filter_map(|module| {
+            let file = self.processes.missing_file(module)?.clone();
+            Some(Event::MissingFile { module, file })
+        }));
     }
 
     /// The modules with frames that have no names yet.
@@ -172,9 +191,10 @@ impl Stacks {
     fn lines(&self, resolver: &mut Resolver, batch: &Batch) -> Vec<Vec<wallprof_model::SymbolLine>> {
         let lines = match batch.origin {
             Origin::Kernel => self.kernel.as_ref().map(|kernel| kernel.symbols().resolve(&batch.addresses)),
-            Origin::Module(id) => {
-                self.processes.module_file(id).map(|file| resolver.resolve(&file, &batch.addresses))
-            }
+            Origin::Module(id) => self.file(id).map(|file| match self.processes.missing_file(id) {
+                Some(missing) => resolver.resolve_offsets(&file, missing.code_offset, &batch.addresses),
+                None => resolver.resolve(&file, &batch.addresses),
+            }),
         };
         lines.unwrap_or_default()
     }
@@ -201,6 +221,11 @@ impl Stacks {
         }
         self.counts.add(end);
         self.emit_stack(ids, end, out)
+    }
+
+    /// As [`Stacks::of_frames`], for a kernel stack.
+    pub(crate) fn of_kernel_frames(&mut self, ids: Vec<FrameId>, out: &mut Vec<Event>) -> Option<StackId> {
+        if ids.is_empty() { None } else { self.emit_stack(ids, StackEnd::Complete, out) }
     }
 
     /// Emits new modules. They precede the frames in them.

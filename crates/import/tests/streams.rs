@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink, import, import_stream};
 use wallprof_intel_pt::generator::record::words;
-use wallprof_model::{Event, MonoNs};
+use wallprof_model::{Event, MissingFile, MonoNs};
 
 use stream::{PERIOD_NS, Stream, two_threads};
 
@@ -101,6 +101,38 @@ fn two_threads_take_turns_on_a_cpu() {
     // Each waits a millisecond at a time. The last waits end with the recording, and with the thread's life.
     assert!((18..=20).contains(&stalls.len()), "{} stalls", stalls.len());
     assert!(stalls.iter().filter(|stall| stall.end.0 - stall.start.0 == PERIOD_NS).count() >= 18);
+}
+
+/// A sample in a program that is not on this machine, after the records of `program`.
+fn missing_files(program: impl FnOnce(&mut Stream)) -> Vec<MissingFile> {
+    let (thread, code) = ([100, 100], 0x55_0000_0000);
+    let mut stream = Stream::new();
+    program(&mut stream);
+    stream.sample(thread, &[code + 16], PERIOD_NS);
+    stream.finished_round();
+    let (outcome, imported) = imported_stream(&stream.bytes);
+    assert_eq!(outcome.expect("it is whole").losses, [("binaries_missing", 1)].into());
+    let file = |event| if let Event::MissingFile { file, .. } = event { Some(file) } else { None };
+    imported.events.into_iter().filter_map(file).collect()
+}
+
+#[test]
+fn build_id_of_a_program_that_is_not_here_is_kept() {
+    let (thread, code, path) = ([100, 100], 0x55_0000_0000, "/nowhere/program");
+    let known = [MissingFile { build_id: vec![7; 20], code_offset: 0 }];
+    let by_mapping = missing_files(|stream| stream.map_with_build_id(thread, code, [7; 20], path, 1_000));
+    assert_eq!(by_mapping, known);
+    let by_table = missing_files(|stream| {
+        stream.build_id([7; 20], path);
+        stream.map(thread, code, path, 1_000);
+    });
+    assert_eq!(by_table, known);
+    let both = missing_files(|stream| {
+        stream.build_id([8; 20], path);
+        stream.map_with_build_id(thread, code, [7; 20], path, 1_000);
+    });
+    assert_eq!(both, known, "the mapping's own counts");
+    assert_eq!(missing_files(|stream| stream.map(thread, code, path, 1_000)), []);
 }
 
 #[test]

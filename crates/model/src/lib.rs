@@ -42,7 +42,8 @@ pub use owner::Owner;
 pub use span::{BUSY, LateSample, Span, SpanDelta, SpanSource, SpanState, SpanStates};
 pub use span_budget::{MAX_BUDGET_KIND, MAX_SPAN_BUDGETS, SpanBudgets};
 pub use stack::{
-    Frame, FrameId, FrameKind, Module, ModuleId, StackEnd, StackId, SymbolLine, is_runtime_library,
+    Frame, FrameId, FrameKind, MissingFile, Module, ModuleId, StackEnd, StackId, SymbolLine,
+    is_runtime_library,
 };
 pub use state::{Metric, Reason, StallKind, StallReason, State};
 pub use thread::{ThreadInfo, ThreadKey, ThreadRef};

@@ -190,6 +190,14 @@ losses! {
         "printed branches without flags that name their kind";
     BranchesWithoutTarget, "branches_without_target",
         "printed branches without a target";
+    SamplesAmongBranches, "samples_among_branches",
+        "printed samples between the branches of a printed trace, which are not imported";
+    BranchesAmongSamples, "branches_among_samples",
+        "printed branches behind printed samples, which are not imported";
+    SamplesWithoutTime, "samples_without_time",
+        "printed samples without a time: each counts as one millisecond, or as its period in ns";
+    PrintedLinesUnread, "printed_lines_unread",
+        "printed lines that could not be understood";
     FunctionsOrThreadsBeyondLimit, "functions_or_threads_beyond_limit",
         "functions or threads beyond the number that is kept of printed traces";
     CallPathsFull, "call_paths_full",

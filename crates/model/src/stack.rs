@@ -96,6 +96,14 @@ pub struct Module {
     pub build_id: Option<Vec<u8>>,
 }
 
+/// What is known of a module whose file a source did not find. Frames in it have offsets in the file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MissingFile {
+    pub build_id: Vec<u8>,
+    /// Where the first executable mapping began in the file: the start of the page in which its code begins.
+    pub code_offset: u64,
+}
+
 /// Whether this file is a library that stands between programs and the kernel, or that runs their threads.
 pub fn is_runtime_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -112,7 +120,8 @@ pub fn is_runtime_library(path: &str) -> bool {
 pub struct Frame {
     pub kind: FrameKind,
     pub module: Option<ModuleId>,
-    /// ELF virtual address in `module`; without a module the address as it was in the process.
+    /// ELF virtual address in `module`, or the offset in its file where the file is missing; without a module
+    /// the address as it was in the process.
     pub address: u64,
 }
 

@@ -55,7 +55,10 @@ CREATE TABLE thread (
 CREATE TABLE mention (id INTEGER PRIMARY KEY, thread INTEGER, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
 comm INTEGER NOT NULL, title INTEGER);
 
-CREATE TABLE module (id INTEGER PRIMARY KEY, path INTEGER NOT NULL, build_id BLOB);
+-- missing_build_id, code_offset: of a file that an import did not find. Frames in it have offsets in the
+-- file, and code_offset is where its code was mapped from.
+CREATE TABLE module (id INTEGER PRIMARY KEY, path INTEGER NOT NULL, build_id BLOB, missing_build_id BLOB,
+code_offset INTEGER);
 CREATE TABLE frame (id INTEGER PRIMARY KEY, kind_code INTEGER NOT NULL, module INTEGER,
 address INTEGER NOT NULL);
 

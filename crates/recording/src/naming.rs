@@ -13,7 +13,7 @@ use wallprof_model::{FrameKind, Module, SymbolLine};
 use crate::error::{Action, Error, Result};
 use crate::foreign;
 use crate::intern::{MAX_LINES, clipped};
-use crate::row::{bits, optional_unsigned};
+use crate::row::{bits, optional_bits, optional_unsigned};
 
 /// Shorter build ids have no path in a debug folder. Linkers write none that are longer.
 const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 2..=64;
@@ -22,6 +22,9 @@ const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 2..=64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnnamedModule {
     pub module: Module,
+    /// Frames have offsets in the file, whose code was mapped from this one
+    /// ([`wallprof_model::MissingFile`]).
+    pub code_offset: Option<u64>,
     pub frames: Vec<UnnamedFrame>,
 }
 
@@ -30,7 +33,7 @@ pub struct UnnamedModule {
 pub struct UnnamedFrame {
     /// Its number in the recording.
     pub frame: u32,
-    /// In the module's ELF file.
+    /// In the module's ELF file, or an offset in that file.
     pub address: u64,
     /// Its name, where only file and line are missing.
     pub name: Option<KnownName>,
@@ -71,7 +74,8 @@ impl Naming {
     pub fn unnameable(&self) -> Result<Unnameable> {
         let count = self.connection.query_row(
             "SELECT count(*) FROM frame LEFT JOIN module ON module.id = frame.module
-             WHERE frame.kind_code = ?1 AND module.build_id IS NULL AND NOT EXISTS
+             WHERE frame.kind_code = ?1
+                 AND coalesce(module.build_id, module.missing_build_id) IS NULL AND NOT EXISTS
                  (SELECT 1 FROM line WHERE line.frame = frame.id AND line.symbol IS NOT NULL)",
             [FrameKind::Native as u8],
             |row| row.get(0),
@@ -99,18 +103,21 @@ impl Naming {
         let mut modules: Vec<UnnamedModule> = Vec::new();
         let mut of_row = HashMap::new();
         let mut find = self.connection.prepare(
-            "SELECT module.id AS id, path.text AS path, module.build_id AS build_id
+            "SELECT module.id AS id, path.text AS path,
+                 coalesce(module.build_id, module.missing_build_id) AS known_build_id,
+                 CASE WHEN module.build_id IS NULL THEN module.code_offset END AS code_offset
              FROM module JOIN text AS path ON path.id = module.path
-             WHERE module.build_id IS NOT NULL ORDER BY module.id",
+             WHERE known_build_id IS NOT NULL ORDER BY module.id",
         )?;
         let mut rows = find.query([])?;
         while let Some(row) = rows.next()? {
             let id: u32 = row.get("id")?;
-            let (path, build_id): (String, Vec<u8>) = (row.get("path")?, row.get("build_id")?);
+            let (path, build_id): (String, Vec<u8>) = (row.get("path")?, row.get("known_build_id")?);
             if BUILD_ID_BYTES.contains(&build_id.len()) {
                 of_row.insert(id, modules.len());
                 let module = Module { path, build_id: Some(build_id) };
-                modules.push(UnnamedModule { module, frames: Vec::new() });
+                let code_offset = optional_bits(row, "code_offset")?;
+                modules.push(UnnamedModule { module, code_offset, frames: Vec::new() });
             }
         }
         for sql in [WITHOUT_NAME, WITHOUT_LINE] {

@@ -22,6 +22,7 @@ pub(crate) struct Pending {
     pub threads: BTreeMap<u32, ThreadChange>,
     pub mentions: Vec<(u32, MentionRow)>,
     pub modules: Vec<ModuleRow>,
+    pub missing_files: Vec<MissingFileRow>,
     pub frames: Vec<FrameRow>,
     pub lines: BTreeMap<u32, Vec<LineRow>>,
     pub nodes: Vec<Node>,
@@ -110,6 +111,12 @@ pub(crate) struct ModuleRow {
     pub id: u32,
     pub path: u32,
     pub build_id: Option<Vec<u8>>,
+}
+
+pub(crate) struct MissingFileRow {
+    pub module: u32,
+    pub build_id: Vec<u8>,
+    pub code_offset: u64,
 }
 
 pub(crate) struct FrameRow {
@@ -226,6 +233,7 @@ impl Pending {
             self.threads.len(),
             self.mentions.len(),
             self.modules.len(),
+            self.missing_files.len(),
             self.frames.len(),
             self.lines.len(),
             self.nodes.len(),

@@ -115,6 +115,7 @@ impl Recorder {
                 }
             }
             Event::Module { id, module } => self.module(id, module),
+            Event::MissingFile { module, file } => self.missing_file(module, file),
             Event::Frame { id, frame } => self.frame(id, frame),
             Event::Symbol { frame, lines } => self.symbol(frame, &lines),
             Event::Stack { id, frames, end } => self.stack(id, &frames, end),

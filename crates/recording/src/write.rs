@@ -104,6 +104,11 @@ fn write_code(to: &Connection, pending: &Pending) -> Result<()> {
     for row in &pending.modules {
         module.execute(params![row.id, row.path, row.build_id])?;
     }
+    let mut missing =
+        to.prepare_cached("UPDATE module SET missing_build_id = ?, code_offset = ? WHERE id = ?")?;
+    for row in &pending.missing_files {
+        missing.execute(params![row.build_id, bits(row.code_offset), row.module])?;
+    }
     let mut frame =
         to.prepare_cached("INSERT INTO frame (id, kind_code, module, address) VALUES (?, ?, ?, ?)")?;
     for row in &pending.frames {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use fixture::*;
 use rusqlite::Connection;
-use wallprof_model::{Event, Frame, FrameId, FrameKind, Module, ModuleId, SymbolLine};
+use wallprof_model::{Event, Frame, FrameId, FrameKind, MissingFile, Module, ModuleId, SymbolLine};
 use wallprof_recording::{Error, Naming, Unnameable, UnnamedFrame, UnnamedModule};
 
 const BUILD_ID: [u8; 4] = [0xab, 1, 2, 3];
@@ -81,8 +81,35 @@ fn unnamed_frames_are_listed_by_module_except_without_a_build_id() {
     let offered: Vec<_> =
         modules[0].frames.iter().map(|frame| (frame.address, frame.name.is_some())).collect();
     assert_eq!(offered, [(0x10, false), (0x20, false), (0x30, true)]);
+    assert_eq!(modules[0].code_offset, None);
     assert_eq!(frame_at(&modules, 0x30).name.unwrap().offset, Some(3));
     assert_eq!(naming.unnameable().unwrap(), Unnameable { without_build_id: 2 });
+}
+
+#[test]
+fn frames_of_a_missing_file_are_listed_by_its_build_id() {
+    let place = place();
+    let mut recorder = recorder(&place.file());
+    let module = |id, path: &str| Event::Module {
+        id: ModuleId(id),
+        module: Module { path: path.into(), build_id: None },
+    };
+    let frame = |id, module, address| Event::Frame {
+        id: FrameId(id),
+        frame: Frame { kind: FrameKind::Native, module: Some(ModuleId(module)), address },
+    };
+    let file = MissingFile { build_id: BUILD_ID.to_vec(), code_offset: 0x1000 };
+    take_all(&mut recorder, vec![module(1, "/opt/gone"), module(2, "/opt/unknown"), frame(1, 1, 0x1010)]);
+    // Later than the module, also in another transaction.
+    recorder.commit(at(1_000_000_000)).unwrap();
+    take_all(&mut recorder, vec![frame(2, 2, 0x20), Event::MissingFile { module: ModuleId(1), file }]);
+    recorder.finish(at(2_000_000_000)).unwrap();
+    let naming = Naming::open(&place.file()).unwrap();
+    let modules = naming.modules().unwrap();
+    assert_eq!(modules.len(), 1);
+    assert_eq!(modules[0].module, Module { path: "/opt/gone".into(), build_id: Some(BUILD_ID.to_vec()) });
+    assert_eq!((modules[0].code_offset, modules[0].frames[0].address), (Some(0x1000), 0x1010));
+    assert_eq!(naming.unnameable().unwrap(), Unnameable { without_build_id: 1 });
 }
 
 #[test]

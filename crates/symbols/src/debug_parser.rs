@@ -22,8 +22,9 @@ const MAX_PATH: usize = 4096;
 /// The function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DebugFunction {
-    /// Innermost first, at least one.
+    /// Innermost first, at least one. The last one has no offset where `start` is not known.
     pub lines: Vec<SymbolLine>,
+    /// 0 for a function in several parts: `DW_AT_ranges` lists the parts, and blazesym gives none of them.
     pub start: u64,
     /// Whether it is known to reach to the address.
     pub sized: bool,
@@ -85,12 +86,21 @@ fn symbolizer(debug_dirs: &[PathBuf]) -> Symbolizer {
 }
 
 fn function_from_symbol(symbol: &Sym<'_>) -> DebugFunction {
-    let sized = symbol.size.is_some_and(|size| symbol.offset < size);
-    DebugFunction { lines: lines_from_symbol(symbol), start: symbol.addr, sized }
+    let in_parts = is_in_parts(symbol);
+    let sized = in_parts || symbol.size.is_some_and(|size| symbol.offset < size);
+    let offset = (!in_parts).then_some(symbol.offset as u64);
+    DebugFunction { lines: lines_from_symbol(symbol, offset), start: symbol.addr, sized }
+}
+
+/// Whether the function has `DW_AT_ranges`, one of which has the address: gcc moves cold code out of a
+/// function from `-O2` on. blazesym 0.2.7 gives it no size and the start 0. A label at 0 of the symbol table
+/// looks the same, but has no line.
+fn is_in_parts(symbol: &Sym<'_>) -> bool {
+    symbol.size.is_none() && symbol.addr == 0 && symbol.code_info.is_some()
 }
 
 /// blazesym lists the physical function first and inlined ones outermost first.
-fn lines_from_symbol(symbol: &Sym<'_>) -> Vec<SymbolLine> {
+fn lines_from_symbol(symbol: &Sym<'_>, offset: Option<u64>) -> Vec<SymbolLine> {
     let inlined = symbol.inlined.iter().rev().map(|inlined| SymbolLine {
         symbol: readable_name(&inlined.name),
         offset: None,
@@ -99,7 +109,7 @@ fn lines_from_symbol(symbol: &Sym<'_>) -> Vec<SymbolLine> {
     });
     let physical = SymbolLine {
         symbol: readable_name(&symbol.name),
-        offset: Some(symbol.offset as u64),
+        offset,
         inlined: false,
         ..line_from_code(symbol.code_info.as_deref())
     };

@@ -96,6 +96,41 @@ impl ElfFacts {
     }
 }
 
+/// Where the code of a file is, by the headers of a separate debug file. That has the addresses of the
+/// segments, but `objcopy --only-keep-debug` leaves no offsets and no sizes in the file.
+pub(crate) struct CodeLayout {
+    segments: Vec<SegmentFields>,
+}
+
+/// The page size of x86-64. A segment's first page is mapped whole.
+const PAGE: u64 = 4096;
+
+impl CodeLayout {
+    pub(crate) fn read<R: ReadAt + ?Sized>(source: &R) -> Result<Self, ElfError> {
+        let header = ElfHeader::read(source)?;
+        let mut segments = header.segment_table(source)?;
+        segments.retain(|segment| segment.kind == PT_LOAD && segment.is_executable);
+        Ok(CodeLayout { segments })
+    }
+
+    /// The ELF virtual address of the code at `offset` in the file, whose first executable mapping began at
+    /// `code_offset`. `None` where that is not certain.
+    pub(crate) fn address(&self, offset: u64, code_offset: u64) -> Option<u64> {
+        if self.segments.iter().all(|segment| segment.file_size > 0) {
+            let inside = |segment: &SegmentFields| {
+                let inside =
+                    offset.checked_sub(segment.offset).filter(|inside| *inside < segment.file_size)?;
+                Some(segment.address.wrapping_add(inside))
+            };
+            return self.segments.iter().find_map(inside);
+        }
+        let [only] = &self.segments[..] else { return None };
+        let address = (only.address & !(PAGE - 1)).wrapping_add(offset.checked_sub(code_offset)?);
+        let inside = address.checked_sub(only.address)?;
+        (inside < only.memory_size).then_some(address)
+    }
+}
+
 /// The build id of an open file; `None` also for files that are damaged or no ELF.
 pub fn build_id(file: &File) -> Option<Vec<u8>> {
     ElfFacts::read(file).ok()?.build_id
@@ -231,6 +266,45 @@ mod tests {
     fn the_own_binary_has_executable_segments() {
         let facts = ElfFacts::read(OWN_IMAGE.as_slice()).expect("a valid ELF file");
         assert!(facts.segments.iter().any(|segment| segment.executable));
+    }
+
+    /// An executable segment of a file, and of what `objcopy --only-keep-debug` leaves of it.
+    fn code(offset: u64, address: u64, size: u64) -> [SegmentFields; 2] {
+        let whole = SegmentFields {
+            kind: PT_LOAD,
+            offset,
+            file_size: size,
+            address,
+            memory_size: size,
+            align: PAGE,
+            is_executable: true,
+        };
+        [whole, SegmentFields { offset: 0, file_size: 0, ..whole }]
+    }
+
+    #[test]
+    fn offset_of_code_is_an_address_also_by_a_debug_file() {
+        // At a fixed address, with lld's gap between segments, and position-independent.
+        for (offset, address) in [(0x1000, 0x40_1000), (0x5f0, 0x15f0), (0x2000, 0x2000)] {
+            for segment in code(offset, address, 0x200) {
+                let layout = CodeLayout { segments: vec![segment] };
+                let at = |place| layout.address(place, offset & !(PAGE - 1));
+                assert_eq!(at(offset + 4), Some(address + 4), "{segment:?}");
+                assert_eq!((at(offset + 0x1ff), at(offset + 0x200)), (Some(address + 0x1ff), None));
+            }
+        }
+    }
+
+    #[test]
+    fn offset_that_may_be_in_either_segment_has_no_address() {
+        let (hot, cold) = (code(0x1000, 0x40_1000, 0x200), code(0x2000, 0x60_2000, 0x200));
+        let layout = CodeLayout { segments: vec![hot[1], cold[1]] };
+        assert_eq!(layout.address(0x1004, 0x1000), None);
+        let layout = CodeLayout { segments: vec![hot[0], cold[0]] };
+        assert_eq!(layout.address(0x2004, 0x1000), Some(0x60_2004), "the file itself knows");
+        assert_eq!(CodeLayout { segments: vec![] }.address(0, 0), None);
+        let [_, split] = code(0x1000, u64::MAX - 0x1ff, u64::MAX);
+        assert_eq!(CodeLayout { segments: vec![split] }.address(0, 0x1000), None);
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub(crate) struct SegmentFields {
     pub offset: u64,
     pub file_size: u64,
     pub address: u64,
+    pub memory_size: u64,
     pub align: u64,
     pub is_executable: bool,
 }
@@ -259,6 +260,7 @@ fn segment<E: FileHeader<Endian = LE>>(bytes: &[u8]) -> Option<SegmentFields> {
         offset: raw.p_offset(LE).into(),
         file_size: raw.p_filesz(LE).into(),
         address: raw.p_vaddr(LE).into(),
+        memory_size: raw.p_memsz(LE).into(),
         align: raw.p_align(LE).into(),
         is_executable: raw.p_flags(LE).contains(elf::PF_X),
     })

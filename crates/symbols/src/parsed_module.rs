@@ -296,7 +296,8 @@ impl ParsedModule {
         !answer.is_damaged
     }
 
-    /// Names what debug information has not named by symbol tables; `order`: indices by address.
+    /// Names what debug information has not named by symbol tables, and finds where a part of a function
+    /// starts; `order`: indices by address.
     fn fill_from_symbols(
         &mut self,
         addresses: &[u64],
@@ -305,21 +306,24 @@ impl ParsedModule {
         budget: &mut FileBudget<'_>,
     ) {
         for source in &self.listed {
-            let unnamed: Vec<usize> = unnamed(order, all).collect();
-            if unnamed.is_empty() {
+            let incomplete: Vec<usize> = incomplete(order, all).collect();
+            if incomplete.is_empty() {
                 return;
             }
-            let wanted: Vec<u64> = unnamed.iter().map(|&index| addresses[index]).collect();
+            let wanted: Vec<u64> = incomplete.iter().map(|&index| addresses[index]).collect();
             let read = |deadline: &Deadline| source.symbols.functions(&wanted, deadline);
             let Some(Ok(found)) = budget.spend(source.is_foreign, source.symbols.bytes(), read) else {
                 self.damaged.insert(source.key);
                 continue;
             };
-            for (index, found) in unnamed.into_iter().zip(found) {
+            for (index, found) in incomplete.into_iter().zip(found) {
                 let address = addresses[index];
                 let found = found.filter(|found| self.is_certain(found.sized, found.start, address));
-                if let Some(found) = found {
+                let Some(found) = found else { continue };
+                if is_unnamed(&all[index]) {
                     all[index] = lines_from_listed(&found, address);
+                } else if let Some(physical) = all[index].last_mut() {
+                    physical.offset = Some(address - found.start);
                 }
             }
         }
@@ -410,7 +414,17 @@ fn path_of(file: &File) -> PathBuf {
 
 /// Those of the indices whose address has no name.
 fn unnamed(order: &[usize], all: &[Vec<SymbolLine>]) -> impl Iterator<Item = usize> {
-    order.iter().copied().filter(|&index| all[index].iter().all(|line| line.symbol.is_none()))
+    order.iter().copied().filter(|&index| is_unnamed(&all[index]))
+}
+
+/// Those of the indices whose function has no name or no known start.
+fn incomplete(order: &[usize], all: &[Vec<SymbolLine>]) -> impl Iterator<Item = usize> {
+    let has_start = |lines: &[SymbolLine]| lines.last().is_some_and(|line| line.offset.is_some());
+    order.iter().copied().filter(move |&index| is_unnamed(&all[index]) || !has_start(&all[index]))
+}
+
+fn is_unnamed(lines: &[SymbolLine]) -> bool {
+    lines.iter().all(|line| line.symbol.is_none())
 }
 
 /// Nothing where there is no MiniDebugInfo.

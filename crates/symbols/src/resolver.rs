@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use wallprof_model::{Loss, Owner, SymbolLine};
 
 use crate::debug_file::{self, DebugFile, SYSTEM_DEBUG_DIR};
+use crate::elf::CodeLayout;
 use crate::file_access::FileAccess;
 use crate::live_file::FileKey;
 use crate::module::ModuleFile;
@@ -129,6 +130,34 @@ impl Resolver {
             _ => self.resolve_here(module, payer.owner, addresses),
         };
         lines.unwrap_or_else(|| vec![vec![SymbolLine::default()]; addresses.len()])
+    }
+
+    /// As [`Resolver::resolve`], for offsets in a file that was not there when they were recorded: its first
+    /// executable mapping began at `code_offset`. What is not certain to be code has no name.
+    pub fn resolve_offsets(
+        &mut self,
+        module: &ModuleFile,
+        code_offset: u64,
+        offsets: &[u64],
+    ) -> Vec<Vec<SymbolLine>> {
+        let mut lines = vec![vec![SymbolLine::default()]; offsets.len()];
+        let Some(layout) = self.layout(module) else { return lines };
+        let known = |(at, offset): (usize, &u64)| Some((at, layout.address(*offset, code_offset)?));
+        let (places, addresses): (Vec<usize>, Vec<u64>) =
+            offsets.iter().enumerate().filter_map(known).unzip();
+        for (at, found) in places.into_iter().zip(self.resolve(module, &addresses)) {
+            lines[at] = found;
+        }
+        lines
+    }
+
+    /// By the module's own file, or by its debug file where that is missing or may never answer.
+    fn layout(&self, module: &ModuleFile) -> Option<CodeLayout> {
+        if let Some(file) = module.file.as_ref().filter(|_| !module.payer().may_block) {
+            return CodeLayout::read(file.as_ref()).ok();
+        }
+        let found = debug_file::find(&self.options, &module.module);
+        CodeLayout::read(&found.first()?.file).ok()
     }
 
     /// How many files have symbols or debug information that is damaged, was cut short while it was read, is

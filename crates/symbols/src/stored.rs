@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use wallprof_model::{Frame, FrameKind, Module, ModuleId};
+use wallprof_model::{Frame, FrameKind, MissingFile, Module, ModuleId};
 
 use crate::address_space::{AddressSpace, Mapping, Target};
 use crate::debug_file::{build_id_path, relative};
@@ -60,6 +60,8 @@ struct Entry {
     module: Module,
     facts: Option<Arc<ElfFacts>>,
     place: Place,
+    /// What is known of a file that was not found.
+    missing: Option<MissingFile>,
 }
 
 /// Identity of a recorded file.
@@ -163,6 +165,16 @@ impl StoredProcesses {
         Some(ModuleFile { module: entry.module.clone(), file: same })
     }
 
+    /// What is known of a module's file that was not found; `None` also without a build id.
+    pub fn missing_file(&self, id: ModuleId) -> Option<&MissingFile> {
+        self.entries.get(id.0 as usize)?.missing.as_ref()
+    }
+
+    /// How many modules [`StoredProcesses::take_new_modules`] has returned: their numbers are smaller.
+    pub fn announced(&self) -> usize {
+        self.announced
+    }
+
     /// How many modules there are: their numbers are smaller.
     pub fn modules(&self) -> usize {
         self.entries.len()
@@ -209,6 +221,9 @@ impl StoredProcesses {
             inode: event.inode,
         };
         if let Some(id) = self.by_name.get(&name) {
+            if let Some(missing) = &mut self.entries[id.0 as usize].missing {
+                missing.code_offset = missing.code_offset.min(event.file_offset);
+            }
             return Some(*id);
         }
         let label = label_from_path(event.path);
@@ -230,12 +245,19 @@ impl StoredProcesses {
         self.entries.push(match found {
             Ok((facts, place)) => {
                 let module = Module { path: label, build_id: facts.build_id.clone() };
-                Entry { module, facts: Some(Arc::new(facts)), place }
+                Entry { module, facts: Some(Arc::new(facts)), place, missing: None }
             }
-            // Without a build id, so that its file offsets are never taken for virtual addresses.
-            Err(_) => {
-                Entry { module: Module { path: label, build_id: None }, facts: None, place: Place::Nowhere }
-            }
+            // The module has no build id, so that its file offsets are never taken for virtual addresses.
+            Err(_) => Entry {
+                module: Module { path: label, build_id: None },
+                facts: None,
+                place: Place::Nowhere,
+                missing: name
+                    .build_id
+                    .clone()
+                    .filter(|_| !is_vdso)
+                    .map(|build_id| MissingFile { build_id, code_offset: event.file_offset }),
+            },
         });
         self.by_name.insert(name, id);
         Some(id)
@@ -368,6 +390,24 @@ mod tests {
         let module = Module { path: path.to_str().expect("text").to_owned(), build_id: None };
         assert_eq!(processes.take_new_modules(), [(ModuleId(0), module)]);
         assert!(processes.module_file(ModuleId(0)).is_some_and(|file| file.file.is_none()));
+    }
+
+    #[test]
+    fn build_id_of_a_missing_file_and_the_start_of_its_code_are_known() {
+        let gone = OsStr::new("/nowhere/program");
+        let hot = MmapEvent { file_offset: 0x5000, ..event(gone, Some(&[7; 20]), None) };
+        let (mut processes, _) = known(FileSearch::default(), &hot);
+        processes.mmap(&MmapEvent { start: START + 0x1000, file_offset: 0x1000, ..hot });
+        let missing = MissingFile { build_id: vec![7; 20], code_offset: 0x1000 };
+        assert_eq!(processes.missing_file(ModuleId(0)), Some(&missing));
+        let module = Module { path: "/nowhere/program".into(), build_id: None };
+        assert_eq!(processes.take_new_modules(), [(ModuleId(0), module)]);
+        let path = own_program();
+        let build_id = crate::build_id_of_path(&path).expect("linkers write build ids");
+        for event in [event(gone, None, Some(1)), event(path.as_os_str(), Some(&build_id), None)] {
+            let (processes, _) = known(FileSearch::default(), &event);
+            assert_eq!(processes.missing_file(ModuleId(0)), None);
+        }
     }
 
     #[test]

@@ -237,3 +237,39 @@ fn downloads_serve_by_their_own_build_id_only() {
     assert_eq!(names(&options), (some(["exported", "hidden"]), 0));
     assert!(!lacks_debug_info(&split.module(Some(&split.stripped)), &options));
 }
+
+/// Where a function is in the program's file, and where the file's code begins there, in whole pages.
+fn offsets_in(program: &Path, address: u64) -> (u64, u64) {
+    let output = Command::new("readelf").arg("-lW").arg(program).output().expect("readelf");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let code = text.lines().find(|line| line.contains("LOAD") && line.contains("R E")).expect("code");
+    let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("hex");
+    let words: Vec<&str> = code.split_whitespace().collect();
+    let (offset, start) = (hex(words[1]), hex(words[2]));
+    (address - start + offset, offset & !0xfff)
+}
+
+#[test]
+fn a_debug_file_names_offsets_in_a_program_that_was_never_there() {
+    for position in ["-pie", "-no-pie"] {
+        let program = compile("c", SOURCE, &["-O1", "-g", "-Wl,--build-id=sha1", position]);
+        let debug = program.folder.path().join("separate.debug");
+        run(Command::new("objcopy").arg("--only-keep-debug").args([&program.path, &debug]));
+        let (hidden, code_offset) = offsets_in(&program.path, address_of(&program.path, "hidden"));
+        let build_id = build_id_of_path(&program.path).expect("a build id");
+        let module = Module { path: "/opt/gone".into(), build_id: Some(build_id.clone()) };
+        for known in [&debug, &program.path] {
+            let files = BTreeMap::from([(build_id.clone(), vec![known.clone()])]);
+            let mut resolver = Resolver::new(ResolverOptions { files, ..nothing_installed() });
+            let module = ModuleFile { module: module.clone(), file: None };
+            let lines = resolver.resolve_offsets(&module, code_offset, &[hidden + 4, 0x10]);
+            let found = lines[0].last().expect("a line");
+            assert_eq!((found.symbol.as_deref(), found.offset), (Some("hidden"), Some(4)), "{position}");
+            assert!(found.line.is_some());
+            assert_eq!(lines[1], [SymbolLine::default()], "no code is there");
+        }
+        let mut resolver = Resolver::new(nothing_installed());
+        let module = ModuleFile { module, file: None };
+        assert_eq!(resolver.resolve_offsets(&module, code_offset, &[hidden]), [[SymbolLine::default()]]);
+    }
+}

@@ -306,7 +306,7 @@ fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
 /// The error for a file without threads.
 fn nothing_recorded(outcome: &Outcome, file: &Path) -> String {
     let advice = match outcome.calls {
-        Some(_) => "of perf script's text only traces are imported: import the perf.data",
+        Some(_) => "none of its branches could be read: import the perf.data",
         None => "record while the program runs",
     };
     format!("nothing is recorded in {}: {advice}", shown(file))
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn text_without_a_trace_is_sent_back_to_its_perf_data() {
+    fn trace_without_readable_branches_is_sent_back_to_its_perf_data() {
         let mut outcome = Outcome::default();
         let text = nothing_recorded(&outcome, Path::new("a.data"));
         assert_eq!(text, "nothing is recorded in a.data: record while the program runs");

@@ -148,7 +148,11 @@ struct Named {
 impl Named {
     fn resolve(module: &UnnamedModule, resolver: &mut Resolver) -> Self {
         let addresses: Vec<u64> = module.frames.iter().map(|frame| frame.address).collect();
-        let resolved = resolver.resolve(&ModuleFile::locate(&module.module), &addresses);
+        let file = ModuleFile::locate(&module.module);
+        let resolved = match module.code_offset {
+            Some(code_offset) => resolver.resolve_offsets(&file, code_offset, &addresses),
+            None => resolver.resolve(&file, &addresses),
+        };
         let mut found = Named {
             path: module.module.path.clone(),
             names: Vec::new(),

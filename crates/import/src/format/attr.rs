@@ -128,6 +128,12 @@ impl Attr {
         self.flags & FLAG_BUILD_ID != 0
     }
 
+    /// Whether branches are recorded as a stack of calls: `perf record --call-graph lbr`.
+    pub(crate) fn has_call_stacks(&self) -> bool {
+        const CALL_STACK: u64 = 1 << 11;
+        self.has(sample::BRANCH_STACK) && self.branch_sample_type & CALL_STACK != 0
+    }
+
     /// The clock of its times, unless it is perf's own.
     pub(crate) fn clock(&self) -> Option<i32> {
         (self.flags & FLAG_USE_CLOCKID != 0).then_some(self.clockid)

@@ -47,6 +47,8 @@ pub(crate) struct Sample<'a> {
     pub period: Option<u64>,
     /// Addresses and context marks, 8 bytes each.
     pub callchain: &'a [u8],
+    /// The last branches, the newest first: source, target and flags, 8 bytes each.
+    pub branches: &'a [u8],
     /// The fields of a tracepoint.
     pub raw: &'a [u8],
     pub user: Option<UserState<'a>>,
@@ -55,6 +57,14 @@ pub(crate) struct Sample<'a> {
 impl<'a> Sample<'a> {
     pub(crate) fn read(attr: &Attr, body: &'a [u8]) -> Result<Self, Malformed> {
         fields(attr, Bytes::new(body)).ok_or(Malformed)
+    }
+
+    /// Source and target of each branch, the newest first.
+    pub(crate) fn branches(&self) -> impl Iterator<Item = (u64, u64)> + use<'a> {
+        self.branches.chunks_exact(BRANCH_ENTRY_BYTES as usize).filter_map(|entry| {
+            let mut words = Bytes::new(entry);
+            Some((words.u64()?, words.u64()?))
+        })
     }
 
     /// The callchain's addresses and marks.
@@ -89,7 +99,7 @@ fn fields<'a>(attr: &Attr, mut bytes: Bytes<'a>) -> Option<Sample<'a>> {
         found.raw = bytes.take(len as usize)?;
     }
     if attr.has(sample::BRANCH_STACK) {
-        skip_branches(attr.branch_sample_type, &mut bytes)?;
+        found.branches = branches(attr.branch_sample_type, &mut bytes)?;
     }
     found.user = user_state(attr, &mut bytes)?;
     Some(found)
@@ -112,14 +122,17 @@ fn skip_read(format: u64, bytes: &mut Bytes<'_>) -> Option<()> {
     bytes.take_u64(words.checked_mul(8)?).map(drop)
 }
 
-fn skip_branches(branch_sample_type: u64, bytes: &mut Bytes<'_>) -> Option<()> {
+fn branches<'a>(branch_sample_type: u64, bytes: &mut Bytes<'a>) -> Option<&'a [u8]> {
     const COUNTERS: u64 = 1 << 19;
     let count = bytes.u64()?;
     if branch_sample_type & BRANCH_HW_INDEX != 0 {
         bytes.skip(8)?;
     }
-    let counters = if branch_sample_type & COUNTERS != 0 { 8 } else { 0 };
-    bytes.take_u64(count.checked_mul(BRANCH_ENTRY_BYTES + counters)?).map(drop)
+    let entries = bytes.take_u64(count.checked_mul(BRANCH_ENTRY_BYTES)?)?;
+    if branch_sample_type & COUNTERS != 0 {
+        bytes.take_u64(count.checked_mul(8)?)?;
+    }
+    Some(entries)
 }
 
 /// The registers, and the copied part of the stack.
@@ -240,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn read_values_and_branches_are_skipped() {
+    fn read_values_and_branches_are_passed() {
         let format = read::GROUP | read::ID | read::TOTAL_TIME_ENABLED;
         let attr = attr(
             sample::READ | sample::RAW | sample::BRANCH_STACK | sample::REGS_USER,
@@ -252,6 +265,7 @@ mod tests {
         body.extend(words(&[1, 0, 1, 2, 3, 2, 42]));
         let read = Sample::read(&attr, &body).expect("whole");
         assert_eq!((read.raw, read.user.and_then(|user| user.register(0))), (&[1, 2, 3, 4][..], Some(42)));
+        assert_eq!(read.branches().collect::<Vec<_>>(), [(1, 2)]);
     }
 
     #[test]

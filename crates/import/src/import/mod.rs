@@ -286,15 +286,7 @@ impl<'a, S: Sink> Import<'a, S> {
                 session.lose(Loss::DebugFilesUnreadable, unreadable);
             }
         }
-        Ok(Outcome {
-            end: session.now(),
-            threads: session.threads(),
-            samples: session.samples(),
-            calls,
-            accounted: session.is_accounted(),
-            stacks: session.stacks().counts().clone(),
-            losses: session.losses().clone(),
-        })
+        Ok(session.outcome(calls))
     }
 
     fn refused(&self, why: impl Into<Refusal>) -> ImportError<S::Error> {

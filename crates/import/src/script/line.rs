@@ -64,11 +64,6 @@ const ARROW: &[u8] = b" => ";
 /// No function is that long. perf prints the last symbol before an address, however far away.
 const LONGEST_FUNCTION: u64 = 1 << 24;
 
-/// Whether the line is an event of any kind: it has a thread and a time.
-pub(super) fn is_event(line: &[u8]) -> bool {
-    Head::parse(line).is_some()
-}
-
 impl<'a> Line<'a> {
     pub(super) fn parse(line: &'a [u8]) -> Line<'a> {
         match Head::parse(line) {
@@ -98,7 +93,7 @@ impl<'a> Line<'a> {
 impl<'a> Head<'a> {
     /// The head, and the rest of the line. A thread's name may hold any character, so the time is the first
     /// one behind a thread's number.
-    fn parse(line: &'a [u8]) -> Option<(Head<'a>, &'a [u8])> {
+    pub(super) fn parse(line: &'a [u8]) -> Option<(Head<'a>, &'a [u8])> {
         memchr::memchr_iter(b':', line)
             .find_map(|colon| Some((Head::before(&line[..colon])?, &line[colon + 1..])))
     }
@@ -109,7 +104,11 @@ impl<'a> Head<'a> {
         }
         let (rest, time) = split_last_word(text);
         let (ns, coarse) = time_from_text(time)?;
-        let (before, word) = split_last_word(rest);
+        let (mut before, mut word) = split_last_word(rest);
+        // `-F +misc` has letters for the processor's mode in front of the time.
+        if word.first().is_some_and(u8::is_ascii_uppercase) && word.iter().all(u8::is_ascii_uppercase) {
+            (before, word) = split_last_word(before);
+        }
         let (cpu, (comm, id)) = match word.strip_prefix(b"[").and_then(|word| word.strip_suffix(b"]")) {
             Some(cpu) => (Some(u32::try_from(number(cpu)?).ok()?), split_last_word(before)),
             None => (None, (before, word)),
@@ -123,13 +122,13 @@ impl<'a> Head<'a> {
 }
 
 /// A text without its last word, and that word.
-fn split_last_word(text: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn split_last_word(text: &[u8]) -> (&[u8], &[u8]) {
     let text = text.trim_ascii_end();
     let start = memchr::memrchr(b' ', text).map_or(0, |blank| blank + 1);
     text.split_at(start)
 }
 
-fn number(text: &[u8]) -> Option<i32> {
+pub(super) fn number(text: &[u8]) -> Option<i32> {
     let (sign, digits) = match text.strip_prefix(b"-") {
         Some(digits) => (-1, digits),
         None => (1, text),
@@ -138,7 +137,7 @@ fn number(text: &[u8]) -> Option<i32> {
     i32::try_from(value).ok().map(|value| sign * value)
 }
 
-fn decimal(digits: &[u8]) -> Option<u64> {
+pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 18 {
         return None;
     }
@@ -226,7 +225,7 @@ fn module(text: &[u8]) -> &[u8] {
     inside.filter(|module| *module != b"[unknown]").unwrap_or_default()
 }
 
-fn hexadecimal(digits: &[u8]) -> Option<u64> {
+pub(super) fn hexadecimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 16 {
         return None;
     }

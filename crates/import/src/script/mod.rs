@@ -1,4 +1,5 @@
-//! Turns `perf script`'s output of Intel PT into calls. Each line is a call, a return or another branch.
+//! Turns `perf script`'s output of Intel PT into calls. Each line is a call, a return or another branch. Text
+//! of ordinary samples goes to [`samples`].
 //!
 //! Files are divided into blocks of whole lines, which are parsed on all CPUs. Only the calls that are open
 //! at the ends of a block depend on other blocks. Blocks of several files are merged by time, so that a
@@ -13,10 +14,11 @@ mod merge;
 mod names;
 mod piece;
 mod read;
+pub(crate) mod samples;
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
-use std::io::{self, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +27,7 @@ use wallprof_model::{Event, Loss, MonoNs, ThreadKey};
 
 use crate::calls::emit_calls;
 use crate::error::{ImportError, Refusal};
+use crate::format::header::{Section, SectionReader};
 use crate::input::open_input;
 use crate::options::{Outcome, RecordingFacts};
 use crate::sink::Sink;
@@ -40,10 +43,47 @@ const SOURCE: &str = "perf-script";
 /// The resolution of times in microseconds.
 const COARSE_NS: u64 = 1_000;
 
-/// Whether `perf script` printed a text with this start. If a trace was recorded together with samples, its
-/// first branches may come late.
-fn is_script(start: &[u8]) -> bool {
-    start.split(|byte| *byte == b'\n').any(|line| Line::parse(line) != Line::Other || line::is_event(line))
+/// What `perf script` printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Branches of a hardware trace, maybe with samples among them.
+    Trace,
+    Samples,
+}
+
+/// What a text with this start is.
+fn kind(start: &[u8]) -> Option<Kind> {
+    let is_trace = |line| matches!(Line::parse(line), Line::Error(_)) || samples::is_branch(line);
+    match start.split(|byte| *byte == b'\n').any(is_trace) {
+        true => Some(Kind::Trace),
+        false => samples::is_samples(start).then_some(Kind::Samples),
+    }
+}
+
+/// Whether branches come in the rest of a file, behind many samples. The rest of a pipe is not known.
+fn has_late_branches(file: &File) -> io::Result<bool> {
+    if !file.metadata()?.is_file() {
+        return Ok(false);
+    }
+    let mut place: &File = file;
+    let offset = place.stream_position()?;
+    let section = Section { offset, size: u64::MAX };
+    let mut rest = BufReader::with_capacity(START as usize, SectionReader { file, section });
+    let mut line = Vec::new();
+    while (&mut rest).take(START).read_until(b'\n', &mut line)? > 0 {
+        if samples::is_branch(&line) {
+            return Ok(true);
+        }
+        line.clear();
+    }
+    Ok(false)
+}
+
+/// A text to import.
+struct Opened {
+    text: Text<'static>,
+    kind: Kind,
+    start: Vec<u8>,
 }
 
 /// Imports texts of `perf script` of one recording. Each may have one CPU, or a part of the time. `-` is
@@ -55,12 +95,12 @@ pub fn import_scripts<S: Sink>(paths: &[PathBuf], sink: &mut S) -> Result<Outcom
     for input in &inputs {
         let file = open(input)?;
         total = total.zip(size(&file)).map(|(sum, size)| sum.saturating_add(size));
-        texts.push(text(input, Vec::new(), file)?);
+        texts.push(open_text(input, Vec::new(), file)?);
     }
     import(&inputs, texts, total, sink)
 }
 
-/// Imports a text whose `start` was read already, if it is the text of a trace.
+/// Imports a text whose `start` was read already.
 pub(crate) fn import_started<S: Sink>(
     input: &Path,
     start: Vec<u8>,
@@ -68,7 +108,7 @@ pub(crate) fn import_started<S: Sink>(
     sink: &mut S,
 ) -> Result<Outcome, ImportError<S::Error>> {
     let total = size(&file);
-    let text = text(input, start, file)?;
+    let text = open_text(input, start, file)?;
     import(&[input], vec![text], total, sink)
 }
 
@@ -87,16 +127,34 @@ fn size(file: &File) -> Option<u64> {
     file.metadata().ok().filter(Metadata::is_file).map(|metadata| metadata.len())
 }
 
-fn text<E>(input: &Path, mut start: Vec<u8>, mut file: File) -> Result<Text<'static>, ImportError<E>> {
-    let read = file.by_ref().take(START).read_to_end(&mut start);
-    read.map_err(|cause| ImportError::unreadable(input, cause))?;
-    if !is_script(&start) {
-        return Err(ImportError::refused(input, Refusal::NotPerfData));
-    }
-    Ok(Box::new(Cursor::new(start).chain(file)))
+fn open_text<E>(input: &Path, mut start: Vec<u8>, mut file: File) -> Result<Opened, ImportError<E>> {
+    let unreadable = |cause| ImportError::unreadable(input, cause);
+    file.by_ref().take(START).read_to_end(&mut start).map_err(unreadable)?;
+    let kind = match kind(&start) {
+        Some(Kind::Samples) if has_late_branches(&file).map_err(unreadable)? => Kind::Trace,
+        Some(kind) => kind,
+        None => return Err(ImportError::refused(input, Refusal::NotPerfData)),
+    };
+    Ok(Opened { text: Box::new(Cursor::new(start.clone()).chain(file)), kind, start })
 }
 
+/// Texts of samples are read as those of a trace if any of them is one: their lines are counted then.
 fn import<S: Sink>(
+    inputs: &[&Path],
+    texts: Vec<Opened>,
+    total: Option<u64>,
+    sink: &mut S,
+) -> Result<Outcome, ImportError<S::Error>> {
+    let is_trace = texts.iter().any(|text| text.kind == Kind::Trace);
+    let start = texts.first().map(|text| text.start.clone()).unwrap_or_default();
+    let texts = texts.into_iter().map(|text| text.text).collect();
+    match is_trace {
+        true => import_trace(inputs, texts, total, sink),
+        false => samples::import(inputs, texts, &start, total, sink),
+    }
+}
+
+fn import_trace<S: Sink>(
     inputs: &[&Path],
     texts: Vec<Text<'_>>,
     total: Option<u64>,
@@ -170,6 +228,8 @@ fn losses(script: &Script) -> BTreeMap<&'static str, u64> {
     let others = [
         (Loss::BranchesWithoutKind, script.counts.unflagged),
         (Loss::BranchesWithoutTarget, script.counts.untargeted),
+        (Loss::SamplesAmongBranches, script.counts.samples),
+        (Loss::PrintedLinesUnread, script.counts.unread),
         (Loss::FunctionsOrThreadsBeyondLimit, script.refused),
         (Loss::CallPathsFull, script.folded()),
         (Loss::CallLatenciesCoarse, script.coarse_latencies),

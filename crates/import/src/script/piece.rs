@@ -10,6 +10,7 @@ use wallprof_intel_pt::{
 use super::flags::{Flags, Flow};
 use super::line::{Branch, Head, Line, Place, TraceError};
 use super::names::{Around, LocalNames};
+use super::samples::{self, AmongBranches};
 use crate::gaps::Gaps;
 
 /// The length of the shortest call instruction.
@@ -96,6 +97,10 @@ pub(super) struct Counts {
     pub unflagged: u64,
     /// Branches without a target.
     pub untargeted: u64,
+    /// Samples of other events.
+    pub samples: u64,
+    /// Lines with a thread and a time that could not be read.
+    pub unread: u64,
     /// Some times are in microseconds.
     pub coarse: bool,
 }
@@ -106,6 +111,8 @@ impl Counts {
         self.gaps.merge(&other.gaps);
         self.unflagged += other.unflagged;
         self.untargeted += other.untargeted;
+        self.samples += other.samples;
+        self.unread += other.unread;
         self.coarse |= other.coarse;
     }
 }
@@ -173,7 +180,11 @@ impl Reader<'_, '_> {
                 self.error(error);
             }
             Line::Switch(head, departure) => self.departure(&head, departure),
-            Line::Other => {}
+            Line::Other => match samples::kind_among_branches(line) {
+                AmongBranches::Sample => self.parsed.counts.samples += 1,
+                AmongBranches::Unread => self.parsed.counts.unread += 1,
+                AmongBranches::Nothing => {}
+            },
         }
     }
 

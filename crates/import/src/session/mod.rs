@@ -1,8 +1,9 @@
 //! One import's state: records in the order of time become events of the model.
 //!
-//! `records` applies each kind of record, `samples` the samples. `trace` has the hardware trace. `steps`
-//! emits changes of a thread's timeline.
+//! `records` applies each kind of record, `samples` the samples, `printed` those of texts. `trace` has the
+//! hardware trace. `steps` emits changes of a thread's timeline.
 
+mod printed;
 mod records;
 mod samples;
 mod steps;
@@ -20,12 +21,13 @@ use crate::format::sample::sample_id;
 use crate::format::tracing::Formats;
 use crate::intel_pt::{IntelPt, Running, Waits};
 use crate::machine::{KernelBase, Machine};
-use crate::options::{ImportOptions, RecordingFacts};
+use crate::options::{ImportOptions, Outcome, RecordingFacts};
 use crate::seconds::WokenBy;
 use crate::stacks::Stacks;
 use crate::threads::Threads;
 use crate::timeline::Step;
 use crate::unwinder::Unwinder;
+use printed::PrintedEvents;
 
 /// The clock of `perf record -k CLOCK_REALTIME`.
 const CLOCK_REALTIME: i32 = 0;
@@ -52,6 +54,8 @@ pub(crate) struct Session {
     /// Set by records of a hardware trace, also of one that is not Intel PT.
     pt: Option<IntelPt>,
     is_traced: bool,
+    /// The input is text.
+    printed: Option<PrintedEvents>,
     waits: Waits,
     /// Running time by the trace, and the threads that have samples, too.
     running: Running,
@@ -89,6 +93,7 @@ impl Session {
             samples: 0,
             pt: None,
             is_traced: false,
+            printed: None,
             waits: Waits::default(),
             running: Running::default(),
             sampled: HashSet::new(),
@@ -115,17 +120,17 @@ impl Session {
         MonoNs(self.now)
     }
 
-    pub(crate) fn samples(&self) -> u64 {
-        self.samples
-    }
-
-    pub(crate) fn threads(&self) -> u64 {
-        self.threads.count()
-    }
-
-    /// Whether any activity of threads is known.
-    pub(crate) fn is_accounted(&self) -> bool {
-        self.is_accounted || self.samples > 0
+    /// The outcome, after the last event. `calls`: of a hardware trace.
+    pub(crate) fn outcome(&mut self, calls: Option<u64>) -> Outcome {
+        Outcome {
+            end: self.now(),
+            threads: self.threads.count(),
+            samples: self.samples,
+            calls,
+            accounted: self.is_accounted || self.samples > 0,
+            stacks: self.stacks().counts().clone(),
+            losses: self.losses.clone(),
+        }
     }
 
     pub(crate) fn lose(&mut self, loss: Loss, count: u64) {
@@ -133,10 +138,6 @@ impl Session {
             let sum = self.losses.entry(loss.name()).or_default();
             *sum = sum.saturating_add(count);
         }
-    }
-
-    pub(crate) fn losses(&self) -> &BTreeMap<&'static str, u64> {
-        &self.losses
     }
 
     pub(crate) fn stacks(&mut self) -> &mut Stacks {
@@ -164,7 +165,11 @@ impl Session {
             cpus: facts.cpus,
             hostname: facts.hostname.clone(),
             command: command.map(name).unwrap_or_default(),
-            source: if self.is_traced { "intel-pt" } else { "perf.data" },
+            source: match &self.printed {
+                Some(_) => "perf-script",
+                None if self.is_traced => "intel-pt",
+                None => "perf.data",
+            },
         })
     }
 
@@ -212,6 +217,7 @@ impl Session {
             self.out.extend(divided.into_iter().map(Event::Ledger));
         }
         if let Some(files) = &self.files {
+            files.emit_missing_files(&mut self.out);
             let (stacks, frames) = files.refused();
             let (counts, mappings) = (files.processes.counts(), files.processes.lost_mappings());
             self.lose(Loss::StacksFull, stacks);

@@ -24,9 +24,9 @@ const IN_SOFT_INTERRUPT: u64 = 0x10;
 
 /// The stacks of one sample.
 #[derive(Default)]
-struct Taken {
-    stacks: Stacks,
-    interrupt: Option<bool>,
+pub(super) struct Taken {
+    pub stacks: Stacks,
+    pub interrupt: Option<bool>,
 }
 
 impl Session {
@@ -69,7 +69,14 @@ impl Session {
     }
 
     /// A sample of the clock.
-    fn running(&mut self, time: u64, sample: &Sample<'_>, weight: u64, state: State, taken: &Taken) {
+    pub(super) fn running(
+        &mut self,
+        time: u64,
+        sample: &Sample<'_>,
+        weight: u64,
+        state: State,
+        taken: &Taken,
+    ) {
         let from = time.saturating_sub(weight).max(self.start.unwrap_or(time));
         let Some(key) = self.with_sampled(sample, from, time, |known, time, steps| {
             known.timeline.sampled(time, weight, steps);
@@ -90,7 +97,7 @@ impl Session {
     }
 
     /// A sample of an event that has a view of its own.
-    fn counted(&mut self, time: u64, sample: &Sample<'_>, view: u16, taken: &Taken) {
+    pub(super) fn counted(&mut self, time: u64, sample: &Sample<'_>, view: u16, taken: &Taken) {
         let key =
             self.with_sampled(sample, time, time, |known, time, steps| known.timeline.seen(time, steps));
         if let Some(key) = key {

@@ -12,6 +12,7 @@ mod kind {
     pub const MMAP2: u32 = 10;
     pub const SWITCH: u32 = 14;
     pub const HEADER_ATTR: u32 = 64;
+    pub const BUILD_ID: u32 = 67;
     pub const FINISHED_ROUND: u32 = 68;
 }
 
@@ -19,6 +20,8 @@ const MISC_USER: u16 = 2;
 const MISC_SWITCH_OUT: u16 = 1 << 13;
 const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
+const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 
 /// IP, TID, TIME, CALLCHAIN, CPU, PERIOD, REGS_USER, STACK_USER, IDENTIFIER.
 const SAMPLE_TYPE: u64 = 1 | 2 | 4 | 0x20 | 0x80 | 0x100 | 0x1000 | 0x2000 | 0x1_0000;
@@ -77,13 +80,36 @@ impl Stream {
     /// Adds a mapping of 64 KiB of code.
     pub fn map(&mut self, thread: [u32; 2], start: u64, path: &str, time: u64) {
         let device_and_inode = [0u8; 24];
+        self.mmap2(thread, start, &device_and_inode, path, MISC_USER, time);
+    }
+
+    /// As [`Stream::map`]. The record has the file's build id.
+    pub fn map_with_build_id(
+        &mut self,
+        thread: [u32; 2],
+        start: u64,
+        build_id: [u8; 20],
+        path: &str,
+        time: u64,
+    ) {
+        let file = [&[20, 0, 0, 0][..], &build_id].concat();
+        self.mmap2(thread, start, &file, path, MISC_USER | MISC_MMAP_BUILD_ID, time);
+    }
+
+    fn mmap2(&mut self, thread: [u32; 2], start: u64, file: &[u8], path: &str, misc: u16, time: u64) {
         let body = [
             words(&[pair(thread[0], thread[1]), start, 0x1_0000, 0]),
-            device_and_inode.to_vec(),
+            file.to_vec(),
             words(&[5 | 2 << 32]),
             text(path.as_bytes()),
         ];
-        self.event(kind::MMAP2, MISC_USER, &body.concat(), thread, time);
+        self.event(kind::MMAP2, misc, &body.concat(), thread, time);
+    }
+
+    /// Adds what `perf inject -b` says of a file.
+    pub fn build_id(&mut self, build_id: [u8; 20], path: &str) {
+        let body = [&[0xff; 4][..], &build_id, &[20, 0, 0, 0], &text(path.as_bytes())].concat();
+        self.record(kind::BUILD_ID, MISC_USER | MISC_BUILD_ID_SIZE, &body);
     }
 
     pub fn fork(&mut self, parent: [u32; 2], child: [u32; 2], time: u64) {

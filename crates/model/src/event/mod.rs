@@ -27,7 +27,7 @@ use crate::counter::{Counter, CounterKey, Mark};
 use crate::guard::IntrusionDelta;
 use crate::loss::Loss;
 use crate::span::{LateSample, Span, SpanDelta};
-use crate::stack::{Frame, FrameId, Module, ModuleId, StackEnd, StackId, SymbolLine};
+use crate::stack::{Frame, FrameId, MissingFile, Module, ModuleId, StackEnd, StackId, SymbolLine};
 use crate::thread::{ThreadInfo, ThreadKey};
 use crate::time::{ClockAnchor, MonoNs};
 
@@ -51,6 +51,11 @@ pub enum Event {
     Module {
         id: ModuleId,
         module: Module,
+    },
+    /// The file of a module without a build id was not found, but what it was is known.
+    MissingFile {
+        module: ModuleId,
+        file: MissingFile,
     },
     Frame {
         id: FrameId,

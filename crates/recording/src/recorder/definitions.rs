@@ -4,12 +4,12 @@ use std::num::NonZeroU32;
 
 use wallprof_model::event::Binding;
 use wallprof_model::{
-    Frame, FrameId, Module, ModuleId, StackEnd, StackId, SymbolLine, ThreadInfo, ThreadRef,
+    Frame, FrameId, MissingFile, Module, ModuleId, StackEnd, StackId, SymbolLine, ThreadInfo, ThreadRef,
 };
 
 use super::Recorder;
 use crate::intern::MAX_LINES;
-use crate::pending::{BindingRow, FrameRow, LineRow, MentionRow, ModuleRow, ThreadRow};
+use crate::pending::{BindingRow, FrameRow, LineRow, MentionRow, MissingFileRow, ModuleRow, ThreadRow};
 
 /// A build id is a hash: 20 bytes, rarely 32.
 const MAX_BUILD_ID_BYTES: usize = 64;
@@ -46,11 +46,14 @@ impl Recorder {
             *needs = NonZeroU32::new(path);
             self.texts.uses.hold(path);
         }
-        let build_id = module.build_id.map(|mut bytes| {
-            bytes.truncate(MAX_BUILD_ID_BYTES);
-            bytes
-        });
+        let build_id = module.build_id.map(limited);
         self.pending.modules.push(ModuleRow { id, path, build_id });
+    }
+
+    pub(super) fn missing_file(&mut self, id: ModuleId, file: MissingFile) {
+        let Some(module) = self.ids.module(Some(id)) else { return };
+        let (build_id, code_offset) = (limited(file.build_id), file.code_offset);
+        self.pending.missing_files.push(MissingFileRow { module, build_id, code_offset });
     }
 
     pub(super) fn frame(&mut self, id: FrameId, frame: Frame) {
@@ -166,4 +169,9 @@ impl Recorder {
     pub(super) fn optional_text(&mut self, text: Option<&str>) -> Option<u32> {
         Some(self.text(text?))
     }
+}
+
+fn limited(mut build_id: Vec<u8>) -> Vec<u8> {
+    build_id.truncate(MAX_BUILD_ID_BYTES);
+    build_id
 }

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::{Split, run};
 use crate::server::{Debuginfod, Silent};
-use crate::unnamed::{command, frames, recording, symbolize};
+use crate::unnamed::{command, frames, import_without_the_program, recording, symbolize};
 
 const UNNAMED: [&str; 3] = ["? ?", "? ?", "exported ?"];
 const NAMED: [&str; 3] = ["hidden split.c", "main split.c", "exported split.c"];
@@ -45,6 +45,22 @@ fn a_debug_file_in_any_place_names_frames_with_their_lines() {
         assert!(printed.contains("       2        0  /nowhere/app"), "{printed}");
         assert!(printed.contains("1 more had a name and got file and line"), "{printed}");
         assert_eq!(frames(&file), NAMED, "{}", folder.display());
+    }
+}
+
+#[test]
+fn a_debug_file_names_an_import_that_had_no_program() {
+    let split = Split::new();
+    for (folder, from) in [("debug-file", split.debug()), ("unstripped", split.whole())] {
+        let folder = split.copy_in(folder, "any name", &from);
+        let file = import_without_the_program(&split, split.build_id.clone());
+        assert_eq!(frames(&file), UNNAMED);
+        let printed = stdout(&symbolize(&file, Some(&folder)));
+        assert!(printed.contains("2 frames named, 0 remain"), "{printed}");
+        assert_eq!(frames(&file), NAMED);
+        let file = import_without_the_program(&split, vec![7; 20]);
+        let printed = stdout(&symbolize(&file, Some(&folder)));
+        assert!(printed.contains("0 frames named, 2 remain"), "{printed}");
     }
 }
 

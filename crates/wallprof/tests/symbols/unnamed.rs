@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 
 use wallprof_model::event::Stall;
 use wallprof_model::{
-    Event, Frame, FrameId, FrameKind, Module, ModuleId, MonoNs, Reason, StackEnd, StackId, StallReason,
-    SymbolLine, ThreadInfo, ThreadKey,
+    Event, Frame, FrameId, FrameKind, MissingFile, Module, ModuleId, MonoNs, Reason, StackEnd, StackId,
+    StallReason, SymbolLine, ThreadInfo, ThreadKey,
 };
 use wallprof_recording::{Recorder, RecordingStart};
 
@@ -16,6 +16,16 @@ use wallprof_testkit::recorder::wallprof;
 /// One stall in `hidden`, called from an unnamed address in `main`. `exported` is named by its dynamic
 /// symbol.
 pub fn recording(split: &Split, build_id: Option<Vec<u8>>) -> PathBuf {
+    recorded(split, build_id, None)
+}
+
+/// The same as an import has it that did not find the program: frames have offsets in its file, which are
+/// also their addresses.
+pub fn import_without_the_program(split: &Split, build_id: Vec<u8>) -> PathBuf {
+    recorded(split, None, Some(MissingFile { build_id, code_offset: 0x1000 }))
+}
+
+fn recorded(split: &Split, build_id: Option<Vec<u8>>, missing: Option<MissingFile>) -> PathBuf {
     let path = split.folder().join("unnamed.db");
     let start = MonoNs(1_000_000_000_000);
     let recording = RecordingStart { start, source: "live".into(), cpus: 1, ..RecordingStart::default() };
@@ -41,6 +51,9 @@ pub fn recording(split: &Split, build_id: Option<Vec<u8>>) -> PathBuf {
     for (id, address) in (0..).zip(places) {
         let frame = Frame { kind: FrameKind::Native, module: Some(ModuleId(0)), address };
         take(Event::Frame { id: FrameId(id), frame });
+    }
+    if let Some(file) = missing {
+        take(Event::MissingFile { module: ModuleId(0), file });
     }
     let by_table = SymbolLine { symbol: Some("exported".into()), offset: Some(4), ..SymbolLine::default() };
     take(Event::Symbol { frame: FrameId(2), lines: vec![by_table] });
