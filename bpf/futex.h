@@ -312,14 +312,21 @@ ALWAYS_INLINE bool is_futex_lock(u8 use, struct futex_lock *found, struct pt_reg
     return false;
 }
 
-/* The reason of a wait in futex(2), its lock and the lock's owner. `own`: the thread is current, and its
- * memory can be read. Otherwise the owner stays unknown, and what only memory shows is no lock. */
-ALWAYS_INLINE u8 futex_reason(struct thread_state *t, struct task_struct *task, struct pt_regs *regs,
-                              bool own) {
-    struct futex_lock lock = {.address = regs->di};
+/* The reason of a wait in futex(2), its lock and the lock's owner. The owner stays unknown where the thread
+ * is not current, and what only memory shows is no lock then. */
+ALWAYS_INLINE u8 futex_reason_by_value(struct thread_state *t, struct task_struct *task,
+                                       struct pt_regs *regs) {
+    t->futex = futex_use(task, regs);
+    t->lock_address = regs->di;
+    return is_lock_by_value(t->futex) ? REASON_LOCK : REASON_WAIT;
+}
+
+/* The same of the current thread, whose memory can be read. Not inlined: the stack of on_switch is full. */
+NOINLINE u8 futex_reason(struct thread_state *t, struct task_struct *task, struct pt_regs *regs) {
+    struct futex_lock lock;
 
     t->futex = futex_use(task, regs);
-    if (own ? !is_futex_lock(t->futex, &lock, regs, NULL) : !is_lock_by_value(t->futex))
+    if (!is_futex_lock(t->futex, &lock, regs, NULL))
         return REASON_WAIT;
     t->lock_address = lock.address;
     if (lock.owner) {

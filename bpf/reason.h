@@ -112,7 +112,7 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
         return;
     }
     if (class == CLASS_FUTEX && !uninterruptible) {
-        t->reason = futex_reason(t, prev, regs, cpu != NULL);
+        t->reason = cpu ? futex_reason(t, prev, regs) : futex_reason_by_value(t, prev, regs);
         return;
     }
     if (class == CLASS_COMPLETION) {
