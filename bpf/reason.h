@@ -6,6 +6,7 @@
 #pragma once
 
 #include "futex.h"
+#include "include/syscalls.h"
 #include "open_file.h"
 #include "sites.h"
 #include "syscall.h"
