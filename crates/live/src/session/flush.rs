@@ -36,12 +36,12 @@ impl<K: KernelSide> Session<K> {
         emit: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
         self.follow_cpus(emit)?;
-        let ended = std::mem::take(&mut self.pending.ended);
         self.take_snapshot(emit)?;
-        // A thread that ended after the rings were read and before the snapshot reached it is in neither, and may have
-        // sums in past seconds. Threads may have closed seconds in that time, too.
+        // A thread that ended after the rings were read and before the snapshot reached it is in neither. What it last
+        // did would count up to the boundary. Threads may have closed seconds in that time, too.
         self.kernel.drain_rings(&mut self.pending)?;
-        for record in ended.iter().chain(&self.pending.ended) {
+        let ended = std::mem::take(&mut self.pending.ended);
+        for record in &ended {
             self.threads.update(record, emit);
         }
         self.take_seconds();

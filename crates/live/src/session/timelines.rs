@@ -419,18 +419,18 @@ fn thread_that_sleeps_when_the_recording_starts_has_a_place_at_once() {
 }
 
 #[test]
-fn a_thread_that_ends_between_the_rings_and_the_snapshot_is_described_in_that_flush() {
-    let mut fixture = Fixture::new(
-        "one: RRRRRRRRRRRRRRRRRRRR
-         two: ..RRRRRRRRR",
-    );
-    fixture.world.borrow_mut().late_snapshot_ms = Some(1_150);
-    assert!(fixture.look_at(1_050, true));
-    // Its sums of the first second follow in the same flush.
-    let is_it = |event: &Event| matches!(event, Event::Thread(thread) if thread.key == ThreadKey(2));
-    assert!(fixture.events.iter().any(is_it), "{:#?}", fixture.events);
-    let ended = |event: &Event| matches!(event, Event::ThreadEnd { thread: ThreadKey(2), .. });
-    assert!(fixture.finish().iter().any(ended));
+fn a_thread_that_ends_between_the_rings_and_the_snapshot_is_known_in_that_flush() {
+    let timelines = "one: RRRRRRRRRRRRRRRRRRRRRRRRRRRRRR
+        old: RRRRRRRRRRPRRRRRRRRRR
+        new: ............RRRRRRRRR";
+    let mut fixture = Fixture::new(timelines);
+    fixture.run_until(1);
+    fixture.world.borrow_mut().late_snapshot_ms = Some(2_200);
+    assert!(fixture.look_at(2_050, true));
+    // The sums of its second follow in the same flush.
+    let is_new = |event: &Event| matches!(event, Event::Thread(thread) if thread.key == ThreadKey(3));
+    assert!(fixture.events.iter().any(is_new), "{:#?}", fixture.events);
+    assert_eq!(emitted(&fixture.finish()), shown(timelines, |tick| tick < 22));
 }
 
 #[test]
