@@ -515,7 +515,8 @@ def gate():
     rows.append(make_step("demo", "demo"))
     rows.append(make_step("systemd", "systemd", built))
     rows.append(make_step("readers", "readers", built))
-    rows.append(make_step("kernel", "kernel", {**built, "KERNEL": KERNEL}))
+    # An emulator is so slow that the guest's checks need the optimised binary.
+    rows.append(make_step("kernel", "kernel", {"KERNEL": KERNEL}, RELEASE_SILENCE_SECONDS))
     print_table(rows)
     return finish(rows, started)
 
