@@ -32,7 +32,7 @@ enum futex_use {
     FUTEX_TWO = 7,    /* a lock, or a condition variable or a thread of musl */
 };
 
-/* What is known of the owner of a futex that is a lock. */
+/* How far the owner of a futex that is a lock is certain. */
 enum owner_known {
     OWNER_UNKNOWN = 0,
     OWNER_KNOWN = 1,

@@ -96,7 +96,8 @@ pub struct Module {
     pub build_id: Option<Vec<u8>>,
 }
 
-/// What is known of a module whose file a source did not find. Frames in it have offsets in the file.
+/// The build id and the place of the code of a module whose file a source did not find. Frames in it have
+/// offsets in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MissingFile {
     pub build_id: Vec<u8>,

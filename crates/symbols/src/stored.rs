@@ -60,7 +60,7 @@ struct Entry {
     module: Module,
     facts: Option<Arc<ElfFacts>>,
     place: Place,
-    /// What is known of a file that was not found.
+    /// Build id and place of the code of a file that was not found.
     missing: Option<MissingFile>,
 }
 
@@ -165,7 +165,7 @@ impl StoredProcesses {
         Some(ModuleFile { module: entry.module.clone(), file: same })
     }
 
-    /// What is known of a module's file that was not found; `None` also without a build id.
+    /// Build id and place of the code of a module's file that was not found; `None` without a build id.
     pub fn missing_file(&self, id: ModuleId) -> Option<&MissingFile> {
         self.entries.get(id.0 as usize)?.missing.as_ref()
     }
