@@ -8,3 +8,6 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define NOINLINE static __attribute__((noinline))
+/* A function that the verifier walks through once, and not for each path to each call; the result is any
+ * number to it. Its arguments are numbers and pointers to memory of known size, which it checks for NULL. */
+#define GLOBAL __attribute__((noinline))

@@ -27,6 +27,18 @@ struct own_run {
     u64 to;
 };
 
+/* One interval off the CPU, or in a page fault, as its end has measured it. */
+struct interval {
+    u64 start;
+    u64 end;
+    u64 runnable;
+    u64 user_stack;
+    u64 kernel_stack;
+    u32 cpu;
+    bool preempted;
+    bool woken;
+};
+
 struct cpu_state {
     u64 switch_ns; /* time of the switch under way; 0: none */
     u64 switch_to; /* its incoming task */
@@ -46,6 +58,8 @@ struct cpu_state {
     u64 behind_ns; /* that recorded threads waited here while a thread of the recorder ran */
     u64 own_count; /* the newest is at (own_count - 1) % OWN_RING */
     struct own_run own[OWN_RING];
+    struct interval interval; /* that ends with the switch under way: what the verifier loads from here is any
+                                 number, so that paths meet again */
 };
 
 /* 0 → this CPU's state. Other CPUs read `run`. A torn entry can, at worst, put a wrong name into

@@ -1,34 +1,23 @@
-/* One interval off the CPU, as switch-in has measured it. */
+/* One interval off the CPU, or in a page fault, as its end has measured it: struct interval. */
 #pragma once
 
+#include "cpu_state.h"
 #include "samples.h"
 #include "thread_state.h"
 
-struct interval {
-    u64 start;
-    u64 end;
-    u64 runnable;
-    u64 user_stack;
-    u64 kernel_stack;
-    u32 cpu;
-    bool preempted;
-    bool woken;
-};
-
 ALWAYS_INLINE u64 off_cpu_ns(struct interval *interval) { return interval->end - interval->start; }
 
-ALWAYS_INLINE void count_interval(struct thread_state *t, struct interval *interval, u32 state, u32 kind,
-                                  u64 ns) {
-    struct sample_key key = {
-        .key = t->key,
-        .second = t->second,
-        .user_stack = interval->user_stack,
-        .kernel_stack = interval->kernel_stack,
-        .what = (u8)kind,
-    };
+/* Counts `ns` in `state` with the interval's stacks. */
+GLOBAL int count_interval(struct thread_state *t, struct interval *interval, u32 state, u32 kind, u64 ns) {
+    struct sample_key key = {};
 
-    if (!ns)
-        return;
+    if (!t || !interval || !ns)
+        return 0;
+    key.key = t->key;
+    key.second = t->second;
+    key.user_stack = interval->user_stack;
+    key.kernel_stack = interval->kernel_stack;
+    key.what = (u8)kind;
     if (interval->woken && kind >= SAMPLE_BLOCKED) {
         key.woken = 1;
         key.waker_tid = t->waker_tid;
@@ -38,4 +27,5 @@ ALWAYS_INLINE void count_interval(struct thread_state *t, struct interval *inter
     count_sample(&key, ns);
     if (state < SLEEPS + 2)
         t->carried[state] = 0;
+    return 0;
 }

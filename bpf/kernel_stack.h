@@ -36,45 +36,68 @@ ALWAYS_INLINE struct cached_stack *cached_stack_at(u32 place, u32 way) {
 /* A thread's stack is aligned to its size. */
 ALWAYS_INLINE u64 top_of(u64 address) { return (address | (STACK_BYTES - 1)) + 1; }
 
+/* One load: through an expression with the array the compiler would take the word for unaligned bytes. */
 ALWAYS_INLINE u64 word_at(struct stack_scratch *scratch, u32 position) {
-    return *(u64 *)&scratch->pieces[position & (PIECES_BYTES - 8)];
+    u8 *at = &scratch->pieces[position & (PIECES_BYTES - 8)];
+
+    return *(u64 *)at;
 }
 
 /* ---- lookup ---- */
 
-/* Whether the stack above `base` holds the same return addresses. Global, like the functions below:
- * verified once. */
-__attribute__((noinline)) bool is_same_stack(struct cached_stack *cached, struct stack_scratch *scratch,
-                                             u64 base) {
-    u32 near, far, i;
-    u64 outermost = 0;
+/* Reads the pieces of the stack above `base` that the entry lists. Returns the address of the stack that
+ * holds its outermost frame; 0 where one of them cannot be read. */
+ALWAYS_INLINE u64 read_pieces(struct cached_stack *cached, struct stack_scratch *scratch, u64 base) {
+    u32 near = cached->near, far = cached->far;
+
+    if (near > NEAR_BYTES || far > FAR_BYTES || bpf_probe_read_kernel(scratch->pieces, near, (void *)base))
+        return 0;
+    if (!cached->link)
+        return base;
+    base = word_at(scratch, cached->link);
+    if (far && bpf_probe_read_kernel(&scratch->pieces[FAR_AT], far, (void *)base))
+        return 0;
+    return base;
+}
+
+/* Whether the pieces hold the listed return addresses. */
+GLOBAL bool has_same_words(struct cached_stack *cached, struct stack_scratch *scratch) {
+    u32 i, frame;
 
     if (!cached || !scratch)
         return false;
-    near = cached->near;
-    far = cached->far;
-    if (near > NEAR_BYTES || far > FAR_BYTES || bpf_probe_read_kernel(scratch->pieces, near, (void *)base))
-        return false;
-    if (cached->link) {
-        base = word_at(scratch, cached->link);
-        if (far && bpf_probe_read_kernel(&scratch->pieces[FAR_AT], far, (void *)base))
-            return false;
-    }
+    /* Bounded by a number of its own: the frame is any number to the verifier, which merges its paths. */
     for (i = 0; i < CACHED_FRAMES; i++) {
-        if (i >= cached->listed)
+        frame = cached->first + i;
+        if (frame >= cached->listed)
             break;
-        if (i >= cached->first && word_at(scratch, cached->position[i]) != cached->address[i])
+        frame &= CACHED_FRAMES - 1;
+        if (word_at(scratch, cached->position[frame]) != cached->address[frame])
             return false;
     }
+    return true;
+}
+
+/* Whether the stack above `base` holds the same return addresses. */
+GLOBAL bool is_same_stack(struct cached_stack *cached, struct stack_scratch *scratch, u64 base) {
+    u64 outermost = 0;
+    u32 last;
+
+    if (!cached || !scratch)
+        return false;
+    base = read_pieces(cached, scratch, base);
+    if (!base || !has_same_words(cached, scratch))
+        return false;
     if (!cached->tail)
         return true;
-    if (i >= CACHED_FRAMES || bpf_probe_read_kernel(&outermost, 8, (void *)(top_of(base) - cached->tail)))
+    last = cached->listed;
+    if (last >= CACHED_FRAMES || bpf_probe_read_kernel(&outermost, 8, (void *)(top_of(base) - cached->tail)))
         return false;
-    return outermost == cached->address[i];
+    return outermost == cached->address[last];
 }
 
 /* The way of the cached stack at this place that equals the one above `base`; CACHE_WAYS if there is none. */
-__attribute__((noinline)) u32 find_way(struct stack_scratch *scratch, u64 base, u32 place) {
+GLOBAL u32 find_way(struct stack_scratch *scratch, u64 base, u32 place) {
     struct cached_stack *cached;
     u32 way;
 
@@ -137,18 +160,27 @@ struct word_scan {
 /* There are few frames below the probe's context: those of the programs, and of their caller. */
 #define MOST_BELOW 6
 
+/* The index of the frame above the probe's context that has this address; 0: none has. */
+GLOBAL u32 first_frame(struct stack_scratch *scratch, u64 word, u32 inner) {
+    u32 i;
+
+    for (i = 1; scratch && i < inner && i <= MOST_BELOW; i++) {
+        if (word == scratch->stack.address[i])
+            return i;
+    }
+    return 0;
+}
+
 static long scan_step(u32 index, struct word_scan *scan) {
-    u32 position = scan->from + index * 8, next = scan->next, i;
+    u32 position = scan->from + index * 8, next = scan->next;
     struct cached_stack *cached = &scan->scratch->candidate;
     u64 word = word_at(scan->scratch, position);
 
     if (next >= scan->inner)
         return 1;
-    for (i = 1; !next && i <= MOST_BELOW; i++) {
-        if (i < scan->inner && word == scan->scratch->stack.address[i]) {
-            cached->first = i;
-            next = i;
-        }
+    if (!next) {
+        next = first_frame(scan->scratch, word, scan->inner);
+        cached->first = next;
     }
     if (!next || next >= CACHED_FRAMES || word != scan->scratch->stack.address[next])
         return 0;
@@ -194,7 +226,7 @@ ALWAYS_INLINE u32 read_near(struct stack_scratch *scratch, u64 base) {
  * the interrupted one behind its outermost return address (call_on_stack in
  * arch/x86/include/asm/irq_stack.h). With `bystander` the interrupted frames are cut off: they have
  * nothing to do with the interrupt. */
-__attribute__((noinline)) bool find_words(struct stack_scratch *scratch, u64 base, bool bystander) {
+GLOBAL bool find_words(struct stack_scratch *scratch, u64 base, bool bystander) {
     struct word_scan scan = {.scratch = scratch};
     struct cached_stack *cached;
     u32 near, far, link;
@@ -243,7 +275,7 @@ __attribute__((noinline)) bool find_words(struct stack_scratch *scratch, u64 bas
 }
 
 /* Caches a stack that was walked, unless the entries of this place have matched recently. */
-__attribute__((noinline)) int cache_stack(struct stack_scratch *scratch, u32 place, u64 id) {
+GLOBAL int cache_stack(struct stack_scratch *scratch, u32 place, u64 id) {
     struct address_copy copy;
     struct cached_stack *cached;
     u32 way;

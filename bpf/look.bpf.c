@@ -55,6 +55,7 @@ static long look_step(u32 walk, struct look_walk *of) {
     struct look_record *look = &scratch->look;
     struct thread_state *now = &scratch->guess;
     u64 switches = switches_of(task);
+    u32 owner;
 
     look->walks = walk + 1;
     look->since = 0;
@@ -64,7 +65,7 @@ static long look_step(u32 walk, struct look_walk *of) {
     look->syscall = -1;
     look->flags &= LOOK_KERNEL_THREAD;
     guess_activity(NULL, task, now);
-    settle_futex(task, now);
+    owner = settle_lock(task, now, true);
     look->activity = now->activity;
     look->now = bpf_ktime_get_ns();
     if (now->activity == ACTIVITY_RUNNING) {
@@ -79,8 +80,8 @@ static long look_step(u32 walk, struct look_walk *of) {
         if (waits_for_futex(now)) {
             look->flags |= LOOK_LOCK;
             look->lock_address = now->lock_address;
-            look->lock_owner = lock_owner_of(task, now);
-            if (look->lock_owner)
+            look->lock_owner = owner;
+            if (owner)
                 look->flags |= LOOK_OWNER;
         } else if (find_kernel_owner(task, &look->kernel_owner)) {
             look->flags |= LOOK_KERNEL_OWNER;

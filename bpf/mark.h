@@ -71,7 +71,7 @@ ALWAYS_INLINE u64 not_running(struct ledger *ledger) {
 }
 
 /* The thread is in this span from here on. An interrupt in the middle of this leaves it alone. */
-__attribute__((noinline)) int change_mark(struct thread_state *t, u64 id, u64 now) {
+GLOBAL int change_mark(struct thread_state *t, u64 id, u64 now) {
     u64 ns;
 
     if (!t || t->marking)
@@ -115,7 +115,7 @@ NOINLINE int find_mark_slot(struct task_struct *task, struct thread_state *t, u6
 }
 
 /* What cannot be read is in no span that is known. */
-__attribute__((noinline)) int read_mark(struct thread_state *t, u64 now) {
+GLOBAL int read_mark(struct thread_state *t, u64 now) {
     u64 id;
 
     if (!t)

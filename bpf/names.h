@@ -8,17 +8,23 @@
 
 #include "settings.h"
 
-/* `name` ends with a NUL and is NAME_BYTES long. */
-NOINLINE bool name_wanted(const u8 *name) {
+/* Ends with a NUL. */
+struct name_text {
+    u8 byte[NAME_BYTES];
+};
+
+GLOBAL bool name_wanted(const struct name_text *name) {
     u32 glob, at;
 
+    if (!name)
+        return false;
     for (glob = 0; glob < MAX_NAME_GLOBS; glob++) {
         u64 states = 1;
 
         if (glob >= name_glob_count)
             break;
         for (at = 0; at < NAME_BYTES; at++) {
-            u8 byte = name[at];
+            u8 byte = name->byte[at];
 
             if (!byte)
                 break;
@@ -31,9 +37,9 @@ NOINLINE bool name_wanted(const u8 *name) {
 }
 
 ALWAYS_INLINE bool text_wanted(const void *text) {
-    u8 name[NAME_BYTES] = {};
+    struct name_text name = {};
 
-    return bpf_probe_read_kernel_str(name, sizeof(name), text) > 0 && name_wanted(name);
+    return bpf_probe_read_kernel_str(name.byte, sizeof(name.byte), text) > 0 && name_wanted(&name);
 }
 
 /* By the name of the executable file; kernel threads have none. */

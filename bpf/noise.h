@@ -31,7 +31,7 @@ ALWAYS_INLINE bool is_guarded(u32 cpu) {
 
 /* Global, so that the verifier walks through it once. The maps of kernel 6.1 accept no memory of a global
  * function's caller: hence the copies. */
-__attribute__((noinline)) int count_noise(struct noise_key *of, struct noise_counts *add) {
+GLOBAL int count_noise(struct noise_key *of, struct noise_counts *add) {
     struct noise_key key;
     struct noise_counts first, *row;
 

@@ -29,6 +29,12 @@ ALWAYS_INLINE u64 open_place(struct task_struct *task, struct thread_state *t, s
     return place_of(task, seen);
 }
 
+GLOBAL int clear_stall(struct stall_record *stall) {
+    if (stall)
+        __builtin_memset(stall, 0, sizeof(*stall));
+    return 0;
+}
+
 /* Writes a record, with both stacks, of every wait older than `open_after_ns` that has none yet. A thread
  * that never continues has no switch-in at which to take them. */
 SEC("iter.s/task")
@@ -39,6 +45,7 @@ int open_waits(struct bpf_iter__task *ctx) {
     struct thread_state *t;
     struct thread_state *seen;
     u64 now = bpf_ktime_get_ns();
+    u32 owner;
 
     if (!task || !task->pid || !scratch)
         return 0;
@@ -55,7 +62,6 @@ int open_waits(struct bpf_iter__task *ctx) {
         seen->word_known = false;
         seen->asked = ASKED_UNKNOWN;
         guess_activity((struct bpf_iter__task *)ctx, task, seen);
-        settle_futex(task, seen);
     }
     if (seen->activity == ACTIVITY_RUNNING || seen->since > now || now - seen->since < open_after_ns)
         return 0;
@@ -64,8 +70,9 @@ int open_waits(struct bpf_iter__task *ctx) {
     /* With 0 this is a look at who sleeps, and no report. */
     if (open_after_ns)
         t->open_reported = seen->since;
+    owner = settle_lock(task, seen, seen != t);
     stall = &scratch->stall;
-    __builtin_memset(stall, 0, sizeof(*stall));
+    clear_stall(stall);
     stall->type = RECORD_OPEN;
     stall->key = t->key;
     stall->start = seen->since;
@@ -91,8 +98,6 @@ int open_waits(struct bpf_iter__task *ctx) {
         if (t->activity == ACTIVITY_BLOCKED && t->kernel_lock)
             name_kernel_owner(stall, &t->kernel_owner);
     } else if (seen->activity == ACTIVITY_BLOCKED && waits_for_futex(seen)) {
-        u32 owner = lock_owner_of(task, seen);
-
         stall->flags |= STALL_LOCK;
         stall->lock_address = seen->lock_address;
         stall->lock_owner = owner;

@@ -26,29 +26,24 @@ ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_scratch *
     return keep_stack(&scratch->stack, scratch->walk.hash);
 }
 
-/* The owner of the lock that `task` waits for: seen at switch-out, or read now. 0: none is known. */
-ALWAYS_INLINE u32 lock_owner_of(struct task_struct *task, struct thread_state *t) {
+/* The owner of the lock that `task` waits for: seen at switch-out, or read now. 0: none is known. Of a
+ * `guess` (iterator.h), whose memory was not looked at when the wait began, also whether it is for a lock. */
+ALWAYS_INLINE u32 settle_lock(struct task_struct *task, struct thread_state *t, bool guess) {
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
     struct futex_lock lock;
-
-    if (t->owner_known == OWNER_KNOWN)
-        return t->lock_owner;
-    if (!is_number_of_this_process(task, regs->si) || !is_futex_lock(t->futex, &lock, regs, task))
-        return 0;
-    return lock.owner;
-}
-
-/* Whether what the thread waits for is a lock, where its memory was not looked at when the wait began. `t` is
- * a guess (iterator.h). */
-ALWAYS_INLINE void settle_futex(struct task_struct *task, struct thread_state *t) {
-    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-    struct futex_lock lock;
+    bool locked;
 
     if (t->activity != ACTIVITY_BLOCKED || (t->reason != REASON_WAIT && t->reason != REASON_LOCK) ||
         !t->futex)
-        return;
-    t->reason = is_futex_lock(t->futex, &lock, regs, task) ? REASON_LOCK : REASON_WAIT;
-    t->lock_address = lock.address;
+        return 0;
+    if (t->owner_known == OWNER_KNOWN)
+        return t->lock_owner;
+    locked = is_futex_lock(t->futex, &lock, regs, task);
+    if (guess) {
+        t->reason = locked ? REASON_LOCK : REASON_WAIT;
+        t->lock_address = lock.address;
+    }
+    return locked && is_number_of_this_process(task, regs->si) ? lock.owner : 0;
 }
 
 /* What the word of the thread's process says now. False where it has none, or the word is not mapped. */

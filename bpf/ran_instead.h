@@ -22,18 +22,22 @@ ALWAYS_INLINE void end_own_run(struct cpu_state *cpu, u64 now) {
     cpu->own_count++;
 }
 
-ALWAYS_INLINE u64 overlap(u64 from, u64 to, u64 other_from, u64 other_to) {
+GLOBAL u64 overlap(u64 from, u64 to, u64 other_from, u64 other_to) {
     from = from > other_from ? from : other_from;
     to = to < other_to ? to : other_to;
     return to > from ? to - from : 0;
 }
 
-/* How much of the time from `from` to `to` a CPU was the recorder's. */
-ALWAYS_INLINE u64 own_time(struct cpu_state *cpu, u64 from, u64 to) {
-    struct run_entry *last = &cpu->run[(cpu->run_count - 1) & (RUN_RING - 1)];
+/* How much of the time from `from` to `to` a CPU was the recorder's. Global, like the other functions of this
+ * file that are not inlined: verified once, and with a result that is any number. */
+GLOBAL u64 own_time(struct cpu_state *cpu, u64 from, u64 to) {
+    struct run_entry *last;
     u64 sum = 0;
     u32 i;
 
+    if (!cpu)
+        return 0;
+    last = &cpu->run[(cpu->run_count - 1) & (RUN_RING - 1)];
     /* Another CPU can still be. */
     if (last->tgid == recorder_tgid && cpu->run_count)
         sum = overlap(from, to, last->from, to);
@@ -83,55 +87,68 @@ struct ran_walk {
     u64 to;
 };
 
+/* The slot of a thread among those that ran; MAX_RAN where all are taken by others. */
+GLOBAL u32 slot_of_ran(struct stall_record *stall, u32 tid) {
+    u32 i;
+
+    if (!stall)
+        return MAX_RAN;
+    for (i = 0; i < MAX_RAN; i++) {
+        if (i >= stall->rans || stall->ran[i].thread.tid == tid)
+            break;
+    }
+    return i;
+}
+
 /* One step back through the switches of a CPU: adds the part inside the waiting time. */
 static long ran_step(u32 index, struct ran_walk *walk) {
     u64 position = walk->newest - index;
     struct run_entry *entry = &walk->cpu->run[position & (RUN_RING - 1)];
     struct stall_record *stall = walk->stall;
     u64 from = entry->from;
-    u32 i;
+    u32 slot = MAX_RAN;
 
     if (from >= walk->to)
         return 0;
     if (from < walk->from)
         from = walk->from;
-    if (entry->tid) {
-        for (i = 0; i < MAX_RAN; i++) {
-            if (i >= stall->rans) {
-                struct task_struct *task = (struct task_struct *)entry->task;
+    if (entry->tid)
+        slot = slot_of_ran(stall, entry->tid);
+    if (slot < MAX_RAN) {
+        struct ran *ran = &stall->ran[slot];
 
-                stall->ran[i].ns = 0;
-                stall->ran[i].thread.tid = entry->tid;
-                stall->ran[i].thread.tgid = entry->tgid;
-                __builtin_memset(stall->ran[i].thread.comm, 0, COMM_LEN);
-                /* The task may be gone: its name counts only while its memory still holds the same thread. */
-                if ((u32)BPF_CORE_READ(task, pid) == entry->tid)
-                    bpf_core_read(stall->ran[i].thread.comm, COMM_LEN, &task->comm);
-                stall->rans = i + 1;
-            }
-            if (stall->ran[i].thread.tid == entry->tid) {
-                stall->ran[i].ns += walk->to - from;
-                break;
-            }
+        if (slot >= stall->rans) {
+            struct task_struct *task = (struct task_struct *)entry->task;
+
+            ran->ns = 0;
+            ran->thread.tid = entry->tid;
+            ran->thread.tgid = entry->tgid;
+            __builtin_memset(ran->thread.comm, 0, COMM_LEN);
+            /* The task may be gone: its name counts only while its memory still holds the same thread. */
+            if ((u32)BPF_CORE_READ(task, pid) == entry->tid)
+                bpf_core_read(ran->thread.comm, COMM_LEN, &task->comm);
+            stall->rans = slot + 1;
         }
+        ran->ns += walk->to - from;
     }
     walk->to = from;
     return entry->from <= walk->from;
 }
 
-ALWAYS_INLINE void collect_ran(struct stall_record *stall, u32 cpu, u64 from, u64 to) {
+GLOBAL int collect_ran(struct stall_record *stall, u32 cpu, u64 from, u64 to) {
     u32 zero = 0;
     struct ran_walk walk = {.stall = stall, .from = from, .to = to};
     u64 count;
 
-    if ((s64)(to - from) <= 0)
-        return;
+    if (!stall || (s64)(to - from) <= 0)
+        return 0;
     walk.cpu = bpf_map_lookup_percpu_elem(&cpus, &zero, cpu);
     if (!walk.cpu)
-        return;
+        return 0;
     count = walk.cpu->run_count;
     if (!count)
-        return;
+        return 0;
     walk.newest = count - 1;
     bpf_loop(count < RUN_RING ? (u32)count : RUN_RING, ran_step, &walk, 0);
+    return 0;
 }

@@ -10,7 +10,7 @@ const struct second_record empty_second = {.type = RECORD_SECOND};
 
 /* Emits the second that `at_boundary` closes; the thread had been in its activity since `since`. Global,
  * so that the verifier walks through it once and not for each path to it. */
-__attribute__((noinline)) int emit_second(struct thread_state *t, u64 since) {
+GLOBAL int emit_second(struct thread_state *t, u64 since) {
     struct second_record *record;
 
     if (!t)
@@ -32,9 +32,19 @@ __attribute__((noinline)) int emit_second(struct thread_state *t, u64 since) {
     return 0;
 }
 
+/* The ledger as of the boundary. */
+GLOBAL int end_second(struct thread_state *t, u64 since) {
+    if (!t)
+        return 0;
+    t->at_boundary = t->ledger;
+    if (unlikely(emit_seconds))
+        emit_second(t, since);
+    return 0;
+}
+
 /* Closes the one-second bucket: charges up to the end of the last whole second before `now` and copies the
  * ledger as of then. This happens once a second and thread. */
-NOINLINE int roll_slow(struct thread_state *t, u64 now) {
+GLOBAL int roll_slow(struct thread_state *t, u64 now) {
     u64 offset, epoch, end, since;
 
     if (!t)
@@ -53,9 +63,7 @@ NOINLINE int roll_slow(struct thread_state *t, u64 now) {
         t->fault.unsettled = 0;
         t->borrowable = 0;
         t->boundary = end - offset;
-        t->at_boundary = t->ledger;
-        if (unlikely(emit_seconds))
-            emit_second(t, since);
+        end_second(t, since);
     }
     t->second = epoch / 1000000000ULL;
     t->second_end = end - offset + 1000000000ULL;

@@ -3,32 +3,40 @@
 
 #include "stack_scratch.h"
 
-/* Kernel functions whose sleepers wait for something known. Written after loading: reading the kernel's
- * symbols takes as long as loading, and runs in parallel with it. */
+/* Kernel functions whose sleepers wait for something known, by address; none overlaps another. Written after
+ * loading: reading the kernel's symbols takes as long as loading, and runs in parallel with it. */
 volatile struct text_range sites[MAX_SITES] = {};
 volatile u32 site_count = 0;
+
+/* As many halvings leave one of MAX_SITES. */
+#define SITE_STEPS 8
 
 struct site_walk {
     struct stack_scratch *scratch;
     u32 reason;
 };
 
-static long site_step(u32 index, struct site_walk *walk) {
-    u64 address;
-    u32 i;
+/* The reason of the known function that holds this address, or CLASS_NONE. Global: verified once, with a
+ * result that is any number. */
+GLOBAL u32 reason_of_site(u64 address) {
+    u32 at = 0, left = site_count, i;
 
+    for (i = 0; i < SITE_STEPS && left > 1; i++) {
+        u32 half = left >> 1;
+
+        if (sites[(at + half) & (MAX_SITES - 1)].from <= address)
+            at += half;
+        left -= half;
+    }
+    at &= MAX_SITES - 1;
+    return left && address - sites[at].from < sites[at].to - sites[at].from ? sites[at].reason : CLASS_NONE;
+}
+
+static long site_step(u32 index, struct site_walk *walk) {
     if (index >= SITE_FRAMES)
         return 1;
-    address = walk->scratch->stack.address[index];
-    for (i = 0; i < MAX_SITES; i++) {
-        if (i >= site_count)
-            break;
-        if (address >= sites[i].from && address < sites[i].to) {
-            walk->reason = sites[i].reason;
-            return 1;
-        }
-    }
-    return 0;
+    walk->reason = reason_of_site(walk->scratch->stack.address[index]);
+    return walk->reason != CLASS_NONE;
 }
 
 /* The reason of the innermost known sleeping function on the current task's kernel stack, or CLASS_NONE.

@@ -36,7 +36,7 @@ const struct late_record empty_late = {.type = RECORD_LATE};
 
 /* Whether the place of this wait is idle. Verdicts are looked up once a second and place: a thread waits at
  * few places. Global, as others here: the verifier walks through it once and not for each path to it. */
-__attribute__((noinline)) int waits_idle(struct thread_state *t) {
+GLOBAL int waits_idle(struct thread_state *t) {
     struct known_place *known;
     struct wait_place *place;
     u64 number;
@@ -102,7 +102,9 @@ ALWAYS_INLINE void follow_rare(struct thread_state *t, u64 ns) {
 
 /* The longest of each second is among them, and some that last longer than most. One that lasts very long
  * leaves none that are longer in its second: those of the tail are found by what is rare. */
-ALWAYS_INLINE bool is_example(struct thread_state *t, u64 ns) {
+GLOBAL bool is_example(struct thread_state *t, u64 ns) {
+    if (!t)
+        return false;
     start_busy_second(t);
     t->busy_count++;
     if (ns > busy_budget_ns)
@@ -137,7 +139,7 @@ ALWAYS_INLINE bool emit_span(struct thread_state *t, struct span_states *states)
 }
 
 /* Adds the period that ends now to its row. */
-__attribute__((noinline)) int count_span(struct thread_state *t) {
+GLOBAL int count_span(struct thread_state *t) {
     struct span_value *one, *row;
     struct span_key key;
     u32 zero = 0;
@@ -188,7 +190,7 @@ NOINLINE int find_place(struct task_struct *task, struct thread_state *t) {
 }
 
 /* A period begins at the wakeup, `awake` ns ago. The ledger is complete up to `now`. */
-__attribute__((noinline)) int start_period(struct thread_state *t, u64 now, u64 awake) {
+GLOBAL int start_period(struct thread_state *t, u64 now, u64 awake) {
     if (!t)
         return 0;
     t->idle = false;

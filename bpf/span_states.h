@@ -11,13 +11,11 @@ ALWAYS_INLINE void take_states(struct span_states *states, struct ledger *now, s
 
     for (i = 0; i < SLEEPS; i++) {
         s64 ns = now->blocked[i] - base->blocked[i];
+        s64 negative = ns >> 63; /* all bits or none: a branch would double the paths */
 
         /* Running time that was found to lie before the switch-in was taken from the wait before. */
-        if (ns < 0) {
-            borrowed += -ns;
-            ns = 0;
-        }
-        states->blocked[i] = ns;
+        borrowed -= ns & negative;
+        states->blocked[i] = ns & ~negative;
     }
     states->on_cpu = now->on_cpu - base->on_cpu;
     states->on_cpu -= borrowed < states->on_cpu ? borrowed : states->on_cpu;

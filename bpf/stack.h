@@ -42,7 +42,7 @@ ALWAYS_INLINE u64 put_stack(struct stack_record *stack, u64 id) {
 }
 
 /* Identifies and keeps a stack whose header is set; `hash` is over its frames. 0 if it could not be kept. */
-NOINLINE u64 keep_stack(struct stack_record *stack, u64 hash) {
+GLOBAL u64 keep_stack(struct stack_record *stack, u64 hash) {
     u64 id;
 
     if (!stack)
@@ -154,7 +154,7 @@ static long walk_step(u32 depth, struct walk_loop *loop) {
 
 /* Walks the current task's user stack; false for kernel threads. Global, so that the verifier walks
  * through it once and not for each caller. */
-__attribute__((noinline)) bool walk_user_stack(struct stack_scratch *scratch) {
+GLOBAL bool walk_user_stack(struct stack_scratch *scratch) {
     struct walk_loop loop = {.scratch = scratch};
 
     if (!scratch || !start_walk(scratch, bpf_get_current_task_btf()))

@@ -97,7 +97,7 @@ ALWAYS_INLINE u64 since_wakeup(struct thread_state *t, u64 now) {
 
 /* Back on a CPU, in the same page fault: the wait belongs to the fault, and is emitted with it. Global, so
  * that the verifier walks through it once and not for each path to it. */
-__attribute__((noinline)) int resume_fault(struct thread_state *t, struct interval *interval) {
+GLOBAL int resume_fault(struct thread_state *t, struct interval *interval) {
     struct fault_state *fault;
     u64 off;
 
@@ -130,7 +130,7 @@ __attribute__((noinline)) int resume_fault(struct thread_state *t, struct interv
  * current yet. */
 ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now) {
     struct thread_state *t = state_of(task);
-    struct interval interval = {};
+    struct interval *interval = &cpu->interval;
     u64 off, delay, waited, awake;
     bool stacked, late;
 
@@ -144,44 +144,45 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
     /* Never observed, but an interval must not end before it starts. */
     if ((s64)(now - t->since) < 0)
         now = t->since;
-    interval.start = t->since;
-    interval.end = now;
-    interval.cpu = bpf_get_smp_processor_id();
-    interval.preempted = t->activity != ACTIVITY_BLOCKED;
-    interval.woken = !interval.preempted && t->wake_ns > t->run_ns;
+    __builtin_memset(interval, 0, sizeof(*interval));
+    interval->start = t->since;
+    interval->end = now;
+    interval->cpu = bpf_get_smp_processor_id();
+    interval->preempted = t->activity != ACTIVITY_BLOCKED;
+    interval->woken = !interval->preempted && t->wake_ns > t->run_ns;
     awake = since_wakeup(t, now);
     off = now - t->since;
     waited = delay - t->delay_seen;
     t->delay_seen = delay;
-    if (interval.preempted)
+    if (interval->preempted)
         waited = off;
     else if (stacks_at_switch_out || waited > off)
         /* The scheduler has not added this wait yet: count from the wakeup on. */
-        waited = interval.woken ? awake : 0;
-    if (!interval.preempted && !interval.woken)
+        waited = interval->woken ? awake : 0;
+    if (!interval->preempted && !interval->woken)
         lose(LOSS_NO_WAKEUP);
-    interval.runnable = waited;
+    interval->runnable = waited;
     if (unlikely(now - waited < cpu->own_to || now - waited < t->moved_ns) &&
         (u32)task->tgid != recorder_tgid)
         count_behind(cpu, t, now - waited, now);
     roll(t, now);
-    charge_wait(t, now, waited, interval.preempted);
-    if (!interval.preempted && is_voluntary(t->reason))
-        start_busy(task, t, now, interval.woken ? awake : waited);
+    charge_wait(t, now, waited, interval->preempted);
+    if (!interval->preempted && is_voluntary(t->reason))
+        start_busy(task, t, now, interval->woken ? awake : waited);
     flush_mark(t, now, 1);
     t->run_ns = now;
     t->activity = ACTIVITY_RUNNING;
-    if (!t->on_mask && cpu_wanted(interval.cpu))
+    if (!t->on_mask && cpu_wanted(interval->cpu))
         t->on_mask = 1;
     if (!off)
         return;
-    count_latency(t, off_cpu_metric(t, &interval, off), off);
-    count_latency(t, METRIC_RUN_QUEUE, interval.runnable);
-    if (interval.preempted) {
+    count_latency(t, off_cpu_metric(t, interval, off), off);
+    count_latency(t, METRIC_RUN_QUEUE, interval->runnable);
+    if (interval->preempted) {
         t->carried[CARRIED_PREEMPTED] += off;
         stacked = wants_stack(t, CARRIED_PREEMPTED, 0);
     } else {
-        u64 blocked = off - interval.runnable;
+        u64 blocked = off - interval->runnable;
         u32 reason = t->reason;
 
         if (reason >= SLEEPS)
@@ -190,17 +191,17 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
             count_latency(t, METRIC_BLOCKED + reason, blocked);
             t->carried[reason] += blocked;
         }
-        t->carried[CARRIED_RUNNABLE] += interval.runnable;
+        t->carried[CARRIED_RUNNABLE] += interval->runnable;
         stacked = wants_stack(t, reason, 0) || wants_stack(t, CARRIED_RUNNABLE, 0);
     }
-    late = is_late_wait(t, &interval);
+    late = is_late_wait(t, interval);
     if (stacked || late || off >= stack_ns)
-        take_interval_stack(ctx, t, &interval);
+        take_interval_stack(ctx, t, interval);
     if (unlikely(t->faulting))
-        resume_fault(t, &interval);
-    else if ((stacked || off >= min_stall_ns) && cpu_wanted(interval.cpu) &&
-             is_emitted(task, t, &interval, stacked))
-        emit_stall(task, t, &interval);
+        resume_fault(t, interval);
+    else if ((stacked || off >= min_stall_ns) && cpu_wanted(interval->cpu) &&
+             is_emitted(task, t, interval, stacked))
+        emit_stall(task, t, interval);
     else if (unlikely(late))
-        emit_late_wait(t, &interval);
+        emit_late_wait(t, interval);
 }

@@ -6,7 +6,8 @@
  * - read_user(buffer, len, address, of): 0 once `len` bytes of memory are in `buffer`, of task `of` or, if
  * that is NULL, of the current one;
  * - find_in_memory(mapping, pc, of): finds the mapping that holds pc where the process's list is not known;
- * - mix(hash, value): the hash that identifies a stack.
+ * - mix(hash, value): the hash that identifies a stack;
+ * - GLOBAL: before a function that the verifier is to walk through once.
  *
  * crates/unwind walks by the same rules; its tests compare the two. */
 #pragma once
@@ -48,6 +49,7 @@ struct walk {
     u8 end;                     /* enum stack_end; END_TRUNCATED until the walk ends by itself */
     u8 unstarted;               /* a new thread that has not run: its first frame is its last */
     struct unwind_mapping code; /* the mapping of the last frame */
+    u64 word;                   /* what read_own_word() has read */
     u8 window[WINDOW_BYTES + 8];
 };
 
@@ -77,15 +79,32 @@ ALWAYS_INLINE bool fill_window(struct walk *walk, struct task_struct *of, u64 lo
 }
 
 /* The word at `address`; the copied piece starts at `low`. */
-ALWAYS_INLINE bool read_word(struct walk *walk, struct task_struct *of, u64 low, u64 address, u64 *value) {
+ALWAYS_INLINE bool find_word(struct walk *walk, struct task_struct *of, u64 low, u64 address, u64 *value) {
     u64 offset = address - walk->window_start;
+    u8 *at;
 
     if (offset + 8 > walk->window_len || offset > WINDOW_BYTES) {
         if (!fill_window(walk, of, low, address))
             return false;
         offset = address - walk->window_start;
     }
-    *value = *(u64 *)&walk->window[offset & (WINDOW_BYTES - 1)];
+    /* One load, which may be unaligned, as the stack is then. */
+    at = &walk->window[offset & (WINDOW_BYTES - 1)];
+    *value = *(u64 *)at;
+    return true;
+}
+
+/* The same of the current task: such a function has no argument that is a task. */
+GLOBAL bool read_own_word(struct walk *walk, u64 low, u64 address) {
+    return walk && find_word(walk, NULL, low, address, &walk->word);
+}
+
+ALWAYS_INLINE bool read_word(struct walk *walk, struct task_struct *of, u64 low, u64 address, u64 *value) {
+    if (of)
+        return find_word(walk, of, low, address, value);
+    if (!read_own_word(walk, low, address))
+        return false;
+    *value = walk->word;
     return true;
 }
 
@@ -97,11 +116,16 @@ ALWAYS_INLINE u32 *words_at(u32 position) { return chunk_words(position >> CHUNK
 #define LIST_WORDS 8
 
 /* Finds the mapping that holds pc, and keeps it in `walk->code`. False where there is none. */
-ALWAYS_INLINE bool find_mapping(struct walk *walk, u64 pc) {
-    u32 *words = words_at(walk->list);
-    u32 at = walk->list, left = walk->mappings, i;
+GLOBAL bool find_mapping(struct walk *walk, u64 pc) {
     struct unwind_mapping *mapping;
+    u32 *words;
+    u32 at, left, i;
 
+    if (!walk)
+        return false;
+    words = words_at(walk->list);
+    at = walk->list;
+    left = walk->mappings;
     if (!words || !left)
         return false;
     for (i = 0; i < 15 && left > 1; i++) {
@@ -120,13 +144,13 @@ ALWAYS_INLINE bool find_mapping(struct walk *walk, u64 pc) {
 }
 
 /* The number of the rule in force at `address`, counted from page 0 of the current mapping's table. */
-ALWAYS_INLINE u32 rule_number(struct walk *walk, u64 address) {
+GLOBAL u32 rule_number(struct walk *walk, u64 address) {
     u64 page = address / PAGE_TEXT;
     u32 *words;
     u16 *starts;
     u32 position, block, at, left, i;
 
-    if (page >= walk->code.pages)
+    if (!walk || page >= walk->code.pages)
         return 0;
     words = words_at(walk->code.directory);
     if (!words)

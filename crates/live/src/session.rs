@@ -510,13 +510,16 @@ fn second_end(now: u64, epoch_offset: u64) -> u64 {
     (epoch - epoch % SECOND_NS).saturating_sub(epoch_offset)
 }
 
-/// Kernel text whose sleepers have a reason.
+/// Kernel text whose sleepers have a reason, by address. A function that two patterns match has the reason of the
+/// first.
 pub(crate) fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
     let ranges = reasons::KERNEL_SITES.iter().flat_map(|(pattern, reason)| {
         symbols.text_ranges(&[*pattern]).into_iter().map(|range| (range.start, range.end, reason.code()))
     });
     let mut ranges: Vec<_> = ranges.collect();
     ranges.truncate(c::MAX_SITES as usize);
+    ranges.sort_by_key(|(start, _, _)| *start);
+    ranges.dedup_by_key(|(start, _, _)| *start);
     ranges
 }
 

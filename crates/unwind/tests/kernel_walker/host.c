@@ -16,6 +16,7 @@ typedef long long s64;
 #define true 1
 #define false 0
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define GLOBAL static __attribute__((unused))
 
 #include "include/limits.h"
 #include "include/unwind.h"

@@ -1,7 +1,7 @@
 //! A recorder that is recorded by another one: this is how wallprof is profiled (docs/benchmarks.md).
 
 use wallprof_testkit::machine;
-use wallprof_testkit::recorder::Recorder;
+use wallprof_testkit::recorder::{Recorder, wallprof};
 use wallprof_testkit::scenario::Scenario;
 
 #[test]
@@ -60,4 +60,23 @@ fn waiting_behind_the_recorder_is_counted() {
     // It was armed a little before `before`, and threads that have ended are not in `own`.
     assert!(own > 1_000_000 && behind > own * 9 / 10 && behind < own * 2, "{behind} of {own} ns");
     assert!(behind <= waited, "{behind} of {waited} ns");
+}
+
+/// Instructions that the verifier may walk in one program, and in all of them: it takes 4 to 5 µs for each on a slow
+/// machine, before the first event. Kernels differ by some per cent.
+const VERIFIED_IN_ONE: u64 = 40_000;
+const VERIFIED_IN_ALL: u64 = 150_000;
+
+/// The verifier walks through a function for each path to each call of it, unless the function is global. Without
+/// that it walked 475,000 instructions.
+#[test]
+fn the_verifier_walks_few_instructions() {
+    let Some(_guard) = machine::reserve("the_verifier_walks_few_instructions") else { return };
+    let output = wallprof().args(["doctor", "--programs"]).output().expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let rows = text.lines().filter_map(|line| line.split_once(' '));
+    let counts: Vec<u64> = rows.filter_map(|(_, count)| count.parse().ok()).collect();
+    let (most, all) = (counts.iter().max().copied().unwrap_or(0), counts.iter().sum::<u64>());
+    assert!(counts.len() > 30, "{text}");
+    assert!(most <= VERIFIED_IN_ONE && all <= VERIFIED_IN_ALL, "{all} in all:\n{text}");
 }
