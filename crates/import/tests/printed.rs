@@ -256,6 +256,7 @@ fn idle_task_and_headers_are_no_threads() {
         + &one("app 12 [001] 7.2: 10 cpu-clock: ");
     let (outcome, imported) = imported(&text);
     assert_eq!((outcome.threads, imported.time()), (1, sums([("app;main;work", 10)])));
+    assert_eq!((outcome.samples, outcome.idle_samples, outcome.losses.len()), (1, 1, 0));
     let facts = &imported.facts;
     assert_eq!((&*facts.hostname, &*facts.kernel, facts.cpus), ("box", "6.18.0", 4));
 }

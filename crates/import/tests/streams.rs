@@ -103,6 +103,20 @@ fn two_threads_take_turns_on_a_cpu() {
     assert!(stalls.iter().filter(|stall| stall.end.0 - stall.start.0 == PERIOD_NS).count() >= 18);
 }
 
+#[test]
+fn samples_of_the_idle_task_are_left_out_and_counted() {
+    let (thread, code) = ([100, 100], 0x55_0000_0000);
+    let mut stream = Stream::new();
+    stream.map(thread, code, "/nowhere/program", 1_000);
+    for (at, thread) in [[0, 0], thread, [0, 0], [0, 0]].into_iter().enumerate() {
+        stream.sample(thread, &[code + 16], PERIOD_NS * (1 + at as u64));
+    }
+    let (outcome, _) = imported_stream(&stream.bytes);
+    let outcome = outcome.expect("it is whole");
+    assert_eq!((outcome.threads, outcome.samples, outcome.idle_samples), (1, 1, 3));
+    assert_eq!(outcome.losses, [("binaries_missing", 1)].into());
+}
+
 /// A sample in a program that is not on this machine, after the records of `program`.
 fn missing_files(program: impl FnOnce(&mut Stream)) -> Vec<MissingFile> {
     let (thread, code) = ([100, 100], 0x55_0000_0000);

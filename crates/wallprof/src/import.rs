@@ -281,14 +281,21 @@ fn progress_line(bytes: u64, of: Option<u64>) -> String {
     }
 }
 
+/// `1 sample`, `2 samples`
+fn counted(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Sums up the imported data and the losses.
 fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
-    let counted = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let what = match outcome.calls {
         Some(calls) => counted(calls, "call"),
         None => counted(outcome.samples, "sample"),
     };
     let mut parts = vec![what, counted(summary.threads, "thread")];
+    if outcome.idle_samples > 0 {
+        parts.push(format!("{} of the idle task left out", counted(outcome.idle_samples, "sample")));
+    }
     let stacks = &outcome.stacks;
     let incomplete: Vec<_> =
         stacks.incomplete.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
@@ -305,8 +312,12 @@ fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
 
 /// The error for a file without threads.
 fn nothing_recorded(outcome: &Outcome, file: &Path) -> String {
+    let idle = counted(outcome.idle_samples, "sample");
     let advice = match outcome.calls {
         Some(_) => "none of its branches could be read: import the perf.data",
+        None if outcome.idle_samples > 0 => {
+            &format!("it has only {idle} of the idle task: record while the program runs")
+        }
         None => "record while the program runs",
     };
     format!("nothing is recorded in {}: {advice}", shown(file))
@@ -354,6 +365,18 @@ mod tests {
             line.contains("8 of 9 user stacks complete (1 read_failed); losses: 2 binaries_missing:"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn samples_of_the_idle_task_are_counted_apart() {
+        let outcome = Outcome { samples: 161, idle_samples: 4_780, ..Outcome::default() };
+        let summary = Summary { threads: 3, ..Summary::default() };
+        let line = done_line(&outcome, &summary, Path::new("a.db"));
+        let expected = "imported 161 samples; 3 threads; 4780 samples of the idle task left out:";
+        assert!(line.starts_with(expected), "{line}");
+        let idle = Outcome { idle_samples: 1, ..Outcome::default() };
+        let text = nothing_recorded(&idle, Path::new("a.data"));
+        assert!(text.contains("it has only 1 sample of the idle task: record while"), "{text}");
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub(crate) struct Session {
     start: Option<u64>,
     now: u64,
     samples: u64,
+    idle_samples: u64,
     /// Set by records of a hardware trace, also of one that is not Intel PT.
     pt: Option<IntelPt>,
     is_traced: bool,
@@ -91,6 +92,7 @@ impl Session {
             start: None,
             now: 0,
             samples: 0,
+            idle_samples: 0,
             pt: None,
             is_traced: false,
             printed: None,
@@ -126,11 +128,18 @@ impl Session {
             end: self.now(),
             threads: self.threads.count(),
             samples: self.samples,
+            idle_samples: self.idle_samples,
             calls,
             accounted: self.is_accounted || self.samples > 0,
             stacks: self.stacks().counts().clone(),
             losses: self.losses.clone(),
         }
+    }
+
+    /// Counts a sample of this thread that shows what it did.
+    fn count_sample(&mut self, tid: Option<u32>) {
+        let count = if tid == Some(0) { &mut self.idle_samples } else { &mut self.samples };
+        *count += 1;
     }
 
     pub(crate) fn lose(&mut self, loss: Loss, count: u64) {

@@ -50,7 +50,11 @@ impl Session {
         let time = sample.id.time.unwrap_or(self.now);
         self.start_at(time);
         self.now = self.now.max(time);
-        self.samples += 1;
+        match role {
+            // Of the idle task, too: the next thread's start and the woken thread are kept.
+            Role::Switch(_) | Role::Wake(_) => self.samples += 1,
+            Role::Clock | Role::Other => self.count_sample(sample.id.tid),
+        }
         let taken = self.taken(&attr, role, mode, &sample);
         match role {
             Role::Clock => {
