@@ -85,4 +85,6 @@ pub struct Outcome {
     pub stacks: StackCounts,
     /// By reason, as in the recording.
     pub losses: BTreeMap<&'static str, u64>,
+    /// The position of the record in the input that is cut short, or damaged. Reading ended there.
+    pub broken_at: Option<u64>,
 }

@@ -103,6 +103,29 @@ fn two_threads_take_turns_on_a_cpu() {
     assert!(stalls.iter().filter(|stall| stall.end.0 - stall.start.0 == PERIOD_NS).count() >= 18);
 }
 
+/// The losses of a stream, the position at which it breaks off, and its threads.
+fn broken(bytes: &[u8]) -> (Vec<&'static str>, Option<u64>, u64) {
+    let outcome = imported_stream(bytes).0.expect("its header is whole");
+    (outcome.losses.into_keys().collect(), outcome.broken_at, outcome.threads)
+}
+
+#[test]
+fn stream_that_breaks_off_before_its_first_sample_has_a_position() {
+    let mut stream = Stream::new();
+    stream.finished_round();
+    stream.finished_round();
+    let (last, whole) = (stream.records[2], &stream.bytes[..]);
+    assert_eq!(broken(whole), (vec![], None, 0));
+    assert_eq!(broken(&whole[..last]), (vec![], None, 0), "it may end between records");
+    for len in last + 1..whole.len() {
+        assert_eq!(broken(&whole[..len]), (vec!["input_truncated"], Some(last as u64), 0), "{len}");
+    }
+    let mut damaged = stream.bytes.clone();
+    // The size of the record in its header.
+    damaged[last + 6] = 7;
+    assert_eq!(broken(&damaged), (vec!["input_damaged"], Some(last as u64), 0));
+}
+
 #[test]
 fn samples_of_the_idle_task_are_left_out_and_counted() {
     let (thread, code) = ([100, 100], 0x55_0000_0000);

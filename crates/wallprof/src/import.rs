@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wallprof_analysis::Timepoint;
 use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink, TraceLimits, TraceWindow};
 use wallprof_model::profile::RecordingInfo;
-use wallprof_model::{ClockMap, Event, MonoNs};
+use wallprof_model::{ClockMap, Event, Loss, MonoNs};
 use wallprof_recording::{Recorder, RecordingStart, Summary, is_recording};
 use wallprof_symbols::DebugFileServer;
 
@@ -312,9 +312,17 @@ fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
 
 /// The error for a file without threads.
 fn nothing_recorded(outcome: &Outcome, file: &Path) -> String {
+    let is_lost = |loss: Loss| outcome.losses.contains_key(loss.name());
+    let position = outcome.broken_at.unwrap_or_default();
     let idle = counted(outcome.idle_samples, "sample");
     let advice = match outcome.calls {
         Some(_) => "none of its branches could be read: import the perf.data",
+        None if is_lost(Loss::InputTruncated) => {
+            &format!("it is cut short in the record at byte {position}: copy it again, or record again")
+        }
+        None if is_lost(Loss::InputDamaged) => {
+            &format!("it is damaged at byte {position}: copy it again, or record again")
+        }
         None if outcome.idle_samples > 0 => {
             &format!("it has only {idle} of the idle task: record while the program runs")
         }
@@ -386,6 +394,20 @@ mod tests {
         assert_eq!(text, "nothing is recorded in a.data: record while the program runs");
         outcome.calls = Some(0);
         assert!(nothing_recorded(&outcome, Path::new("a.txt")).ends_with("import the perf.data"));
+    }
+
+    #[test]
+    fn file_that_breaks_off_before_its_first_sample_names_the_place() {
+        let broken = |loss: Loss| Outcome {
+            losses: [(loss.name(), 1)].into(),
+            broken_at: Some(160),
+            ..Outcome::default()
+        };
+        let text = |outcome| nothing_recorded(&outcome, Path::new("a.data"));
+        let cut = text(broken(Loss::InputTruncated));
+        assert!(cut.contains("a.data: it is cut short in the record at byte 160: copy"), "{cut}");
+        let damaged = text(broken(Loss::InputDamaged));
+        assert!(damaged.contains("a.data: it is damaged at byte 160: copy it again"), "{damaged}");
     }
 
     #[test]

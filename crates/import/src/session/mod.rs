@@ -66,6 +66,7 @@ pub(crate) struct Session {
     /// Threads that had left their CPU when the trace ended: the time, and the stack.
     away: HashMap<ThreadKey, (u64, Option<StackId>)>,
     losses: BTreeMap<&'static str, u64>,
+    pub broken_at: Option<u64>,
     /// Scratch buffer of one walk.
     addresses: Vec<u64>,
     /// Pending events, in order.
@@ -102,6 +103,7 @@ impl Session {
             is_accounted: false,
             away: HashMap::new(),
             losses: BTreeMap::new(),
+            broken_at: None,
             addresses: Vec::new(),
             out: Vec::new(),
         }
@@ -133,6 +135,7 @@ impl Session {
             accounted: self.is_accounted || self.samples > 0,
             stacks: self.stacks().counts().clone(),
             losses: self.losses.clone(),
+            broken_at: self.broken_at,
         }
     }
 
