@@ -73,7 +73,7 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
         ..ImportOptions::default()
     };
     let times = Times::from_args(args)?;
-    let mut writer = Writer::new(&args.output, args.format, options.min_stall_ns, times);
+    let mut writer = Writer::new(file, &args.output, args.format, options.min_stall_ns, times);
     let imported = match &args.more[..] {
         [] => wallprof_import::import(file, &options, &mut writer),
         more => {
@@ -105,15 +105,16 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
 }
 
 /// Refuses a file whose first bytes say another format than the user gave.
-fn check_format(given: Option<ImportFormat>, source: &str) -> Result<(), Failure> {
+fn check_format(given: Option<ImportFormat>, input: &Path, source: &str) -> Result<(), Failure> {
     let found = if source == "perf-script" { ImportFormat::PerfScript } else { ImportFormat::PerfData };
     let name = |format| match format {
         ImportFormat::PerfData => "perf.data",
-        ImportFormat::PerfScript => "perf-script",
+        ImportFormat::PerfScript => "the text of `perf script`",
     };
     match given {
         Some(given) if given != found => Err(Failure::usage(format!(
-            "the file is {}, not {} as --format says: leave --format out",
+            "{} is {}, not {} as --format says: leave --format out",
+            shown(input),
             name(found),
             name(given)
         ))),
@@ -184,6 +185,7 @@ impl Times {
 
 /// The recording in progress; created with the first event.
 struct Writer<'a> {
+    input: &'a Path,
     output: &'a Path,
     /// The format that the user gave.
     format: Option<ImportFormat>,
@@ -198,8 +200,15 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(output: &'a Path, format: Option<ImportFormat>, min_stall_ns: u64, times: Times) -> Self {
+    fn new(
+        input: &'a Path,
+        output: &'a Path,
+        format: Option<ImportFormat>,
+        min_stall_ns: u64,
+        times: Times,
+    ) -> Self {
         Writer {
+            input,
             output,
             format,
             min_stall_ns,
@@ -227,7 +236,7 @@ impl Sink for Writer<'_> {
     type Error = wallprof_recording::Error;
 
     fn start(&mut self, facts: &RecordingFacts) -> Result<(), Self::Error> {
-        if let Err(failure) = check_format(self.format, facts.source) {
+        if let Err(failure) = check_format(self.format, self.input, facts.source) {
             self.failure = Some(failure);
             return Ok(());
         }
@@ -388,15 +397,6 @@ mod tests {
     }
 
     #[test]
-    fn trace_without_readable_branches_is_sent_back_to_its_perf_data() {
-        let mut outcome = Outcome::default();
-        let text = nothing_recorded(&outcome, Path::new("a.data"));
-        assert_eq!(text, "nothing is recorded in a.data: record while the program runs");
-        outcome.calls = Some(0);
-        assert!(nothing_recorded(&outcome, Path::new("a.txt")).ends_with("import the perf.data"));
-    }
-
-    #[test]
     fn file_that_breaks_off_before_its_first_sample_names_the_place() {
         let broken = |loss: Loss| Outcome {
             losses: [(loss.name(), 1)].into(),
@@ -408,6 +408,15 @@ mod tests {
         assert!(cut.contains("a.data: it is cut short in the record at byte 160: copy"), "{cut}");
         let damaged = text(broken(Loss::InputDamaged));
         assert!(damaged.contains("a.data: it is damaged at byte 160: copy it again"), "{damaged}");
+    }
+
+    #[test]
+    fn trace_without_readable_branches_is_sent_back_to_its_perf_data() {
+        let mut outcome = Outcome::default();
+        let text = nothing_recorded(&outcome, Path::new("a.data"));
+        assert_eq!(text, "nothing is recorded in a.data: record while the program runs");
+        outcome.calls = Some(0);
+        assert!(nothing_recorded(&outcome, Path::new("a.txt")).ends_with("import the perf.data"));
     }
 
     #[test]
@@ -441,14 +450,16 @@ mod tests {
 
     #[test]
     fn a_file_of_another_format_is_refused() {
+        let check = |given, source| check_format(given, Path::new("a.x"), source);
         for source in ["perf.data", "intel-pt"] {
-            assert!(check_format(None, source).is_ok());
-            assert!(check_format(Some(ImportFormat::PerfData), source).is_ok());
-            assert_eq!(check_format(Some(ImportFormat::PerfScript), source).unwrap_err().exit, Exit::Usage);
+            assert!(check(None, source).is_ok());
+            assert!(check(Some(ImportFormat::PerfData), source).is_ok());
+            assert_eq!(check(Some(ImportFormat::PerfScript), source).unwrap_err().exit, Exit::Usage);
         }
-        assert!(check_format(Some(ImportFormat::PerfScript), "perf-script").is_ok());
-        let failure = check_format(Some(ImportFormat::PerfData), "perf-script").unwrap_err();
-        assert!(failure.message.starts_with("the file is perf-script, not perf.data "), "{failure:?}");
+        assert!(check(Some(ImportFormat::PerfScript), "perf-script").is_ok());
+        let failure = check(Some(ImportFormat::PerfData), "perf-script").unwrap_err();
+        let expected = "a.x is the text of `perf script`, not perf.data ";
+        assert!(failure.message.starts_with(expected), "{failure:?}");
     }
 
     #[test]
