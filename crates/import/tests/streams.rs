@@ -103,6 +103,33 @@ fn two_threads_take_turns_on_a_cpu() {
     assert!(stalls.iter().filter(|stall| stall.end.0 - stall.start.0 == PERIOD_NS).count() >= 18);
 }
 
+#[test]
+fn samples_of_a_threads_exit_are_kept() {
+    let (thread, code) = ([100, 100], 0x55_0000_0000);
+    let mut stream = Stream::new();
+    stream.map(thread, code, "/nowhere/program", PERIOD_NS);
+    stream.sample(thread, &[code + 16], 2 * PERIOD_NS);
+    stream.exit(thread, 3 * PERIOD_NS);
+    stream.sample(thread, &[code + 16], 4 * PERIOD_NS);
+    // Another process whose start was not recorded.
+    stream.sample([200, 100], &[code + 16], 5 * PERIOD_NS);
+    let (outcome, imported) = imported_stream(&stream.bytes);
+    let outcome = outcome.expect("it is whole");
+    assert_eq!((outcome.threads, outcome.losses["samples_of_ended_threads"]), (1, 1));
+    let ends: Vec<_> = imported
+        .events
+        .iter()
+        .filter_map(|event| if let Event::ThreadEnd { at, .. } = event { Some(at.0) } else { None })
+        .collect();
+    assert_eq!(ends, [3 * PERIOD_NS, 4 * PERIOD_NS]);
+    let ledgers = imported.events.iter().filter_map(|event| match event {
+        Event::Ledger(delta) => Some((delta.wall_ns, delta.on_cpu_ns, delta.user_samples)),
+        _ => None,
+    });
+    let sums = ledgers.fold((0, 0, 0), |sums, add| (sums.0 + add.0, sums.1 + add.1, sums.2 + add.2));
+    assert_eq!(sums, (3 * PERIOD_NS, 2 * PERIOD_NS, 2));
+}
+
 /// The losses of a stream, the position at which it breaks off, and its threads.
 fn broken(bytes: &[u8]) -> (Vec<&'static str>, Option<u64>, u64) {
     let outcome = imported_stream(bytes).0.expect("its header is whole");

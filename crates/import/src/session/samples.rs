@@ -241,10 +241,18 @@ impl Session {
         change: impl FnOnce(&mut Known, u64, &mut Vec<Step<WokenBy>>),
     ) -> Option<ThreadKey> {
         let tid = sample.id.tid.unwrap_or(u32::MAX);
-        let key = self.with_thread(sample.id.pid, tid, from, time, |known, time, steps| {
+        let change = |known: &mut Known, time: u64, steps: &mut Vec<Step<WokenBy>>| {
             known.cpu = sample.id.cpu.or(known.cpu);
             change(known, time, steps);
-        });
+        };
+        if let Some(mut known) = self.threads.exiting(sample.id.pid, tid) {
+            let mut steps = Vec::new();
+            change(&mut known, time, &mut steps);
+            self.emit(&known, tid, steps);
+            self.end_thread(tid, &known);
+            return Some(known.key);
+        }
+        let key = self.with_thread(sample.id.pid, tid, from, time, change);
         if key.is_none() && tid != 0 {
             self.lose(Loss::SamplesOfEndedThreads, 1);
         }
