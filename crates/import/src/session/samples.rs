@@ -16,6 +16,7 @@ use crate::machine::{Machine, kernel_symbols};
 use crate::seconds::WokenBy;
 use crate::threads::Known;
 use crate::timeline::{Leave, Stacks, Step};
+use crate::unwinder::Sampled;
 
 /// Bits of a tracepoint's `common_flags`: it fired in an interrupt or in an NMI.
 const IN_HARD_INTERRUPT: u64 = 0x08 | 0x40;
@@ -55,7 +56,7 @@ impl Session {
             Role::Switch(_) | Role::Wake(_) => self.samples += 1,
             Role::Clock | Role::Other => self.count_sample(sample.id.tid),
         }
-        let taken = self.taken(&attr, role, mode, &sample);
+        let taken = self.taken(&attr, role, raw.misc, &sample);
         match role {
             Role::Clock => {
                 let sampler = sample.id.cpu.or(sample.id.tid).unwrap_or(0);
@@ -187,8 +188,8 @@ impl Session {
         })
     }
 
-    fn taken(&mut self, attr: &Attr, role: Role, mode: u16, sample: &Sample<'_>) -> Taken {
-        let Chain { kernel, user, full } = chain_from_sample(attr, mode, sample);
+    fn taken(&mut self, attr: &Attr, role: Role, bits: u16, sample: &Sample<'_>) -> Taken {
+        let Chain { kernel, user, full } = chain_from_sample(attr, bits & misc::CPU_MODE, sample);
         let pid = sample.id.pid.unwrap_or(u32::MAX);
         let of_tracepoint = attr.kind == TYPE_TRACEPOINT;
         if !kernel.is_empty() {
@@ -202,7 +203,9 @@ impl Session {
         if let Some(files) = &mut self.files {
             let user = match &sample.user {
                 Some(state) if !state.stack.is_empty() => {
-                    let end = self.unwinder.walk(&files.processes, pid, state, &mut addresses);
+                    let tid = sample.id.tid.unwrap_or(pid);
+                    let sampled = Sampled { pid, tid, is_exact: bits & misc::EXACT_IP != 0 };
+                    let end = self.unwinder.walk(&files.processes, sampled, state, &mut addresses);
                     files.user(pid, &addresses, end, &mut out)
                 }
                 _ => {
