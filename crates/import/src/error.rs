@@ -24,6 +24,8 @@ pub enum Refusal {
     ByteSwapped,
     FirstFormat,
     FileInPipe,
+    /// perf.data is given together with other files.
+    PerfDataAmongTexts,
     Truncated,
     Oversized,
     /// A hardware trace comes through a pipe. It cannot be read, because it is read more than once.
@@ -98,6 +100,10 @@ fn refusal(why: Refusal, input: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result
             f,
             "a finished perf.data file cannot be read from a pipe, its tables are at its end: give its name, or < FILE"
         ),
+        Refusal::PerfDataAmongTexts => write!(
+            f,
+            "{input} is a perf.data, and files that are imported together must be texts of `perf script`: import it alone"
+        ),
         Refusal::Truncated => {
             write!(f, "the header of {input} is cut short: copy the file again, or record again")
         }
@@ -136,6 +142,7 @@ mod tests {
             Refusal::NotPerfData,
             Refusal::ByteSwapped,
             Refusal::FirstFormat,
+            Refusal::PerfDataAmongTexts,
             Refusal::Truncated,
             Refusal::Oversized,
             Refusal::IntelPtInPipe,

@@ -74,7 +74,10 @@ pub struct Outcome {
     /// The last recorded time.
     pub end: MonoNs,
     pub threads: u64,
+    /// Without those of the idle task.
     pub samples: u64,
+    /// Samples of the idle task, which is no thread: they are left out.
+    pub idle_samples: u64,
     /// Calls of functions, where every call was traced.
     pub calls: Option<u64>,
     /// The activity of threads is known in part: a state, a wait, a call or a sample.
@@ -82,4 +85,6 @@ pub struct Outcome {
     pub stacks: StackCounts,
     /// By reason, as in the recording.
     pub losses: BTreeMap<&'static str, u64>,
+    /// The position of the record in the input that is cut short, or damaged. Reading ended there.
+    pub broken_at: Option<u64>,
 }

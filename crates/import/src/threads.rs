@@ -1,6 +1,6 @@
 //! Threads by tid: their names in records, and the timelines of threads with events.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use wallprof_model::{Event, MonoNs, ThreadInfo, ThreadKey, ThreadRef};
 
@@ -29,11 +29,18 @@ pub(crate) struct Known {
     pub cpu: Option<u32>,
 }
 
+/// A thread whose end was recorded. The rest of its exit may be sampled.
+struct Ended {
+    key: ThreadKey,
+    pid: u32,
+    upto: u64,
+}
+
 #[derive(Default)]
 pub(crate) struct Threads {
     named: HashMap<u32, Named>,
     known: HashMap<u32, Known>,
-    ended: HashSet<u32>,
+    ended: HashMap<u32, Ended>,
     next: u32,
 }
 
@@ -81,7 +88,7 @@ impl Threads {
         out: &mut Vec<Event>,
     ) -> Option<&mut Known> {
         let is_no_thread = tid == 0 || tid > MAX_TIDS as u32;
-        if is_no_thread || self.ended.contains(&tid) {
+        if is_no_thread || self.ended.contains_key(&tid) {
             return None;
         }
         if !self.known.contains_key(&tid) {
@@ -99,14 +106,22 @@ impl Threads {
         self.known.get_mut(&tid)
     }
 
-    /// The thread has ended. Later events are of its exit.
+    /// The thread has ended. Later samples are of its exit.
     pub(crate) fn end(&mut self, tid: u32) -> Option<Known> {
         self.named.remove(&tid);
-        let known = self.known.remove(&tid);
-        if known.is_some() {
-            self.ended.insert(tid);
-        }
-        known
+        self.known.remove(&tid)
+    }
+
+    pub(crate) fn set_ended(&mut self, tid: u32, known: &Known) {
+        let Known { key, pid, timeline, .. } = known;
+        self.ended.insert(tid, Ended { key: *key, pid: *pid, upto: timeline.upto() });
+    }
+
+    /// A thread that has ended, at its last event. Another process is a thread whose start was not recorded.
+    pub(crate) fn exiting(&self, pid: Option<u32>, tid: u32) -> Option<Known> {
+        let &Ended { key, pid: of, upto } = self.ended.get(&tid)?;
+        let is_of_it = pid.is_none_or(|pid| pid == of);
+        is_of_it.then(|| Known { key, pid: of, timeline: Timeline::new(upto), cpu: None })
     }
 
     /// All threads that have not ended, with their tids.
@@ -195,11 +210,14 @@ mod tests {
     fn ended_thread_comes_back_as_another_one() {
         let (mut threads, mut out) = (Threads::default(), Vec::new());
         let first = threads.meet(Some(7), 7, 5, &mut out).map(|known| known.key);
-        assert!(threads.end(7).is_some());
+        let ended = threads.end(7).expect("known");
+        threads.set_ended(7, &ended);
         assert!(threads.meet(Some(7), 7, 6, &mut out).is_none());
+        assert_eq!(threads.exiting(Some(7), 7).map(|known| (Some(known.key), known.pid)), Some((first, 7)));
+        assert!(threads.exiting(Some(8), 7).is_none() && threads.exiting(None, 8).is_none());
         threads.fork(7, 7, 1, 1);
         let second = threads.meet(Some(7), 7, 9, &mut out).map(|known| known.key);
-        assert!(second.is_some() && first != second);
+        assert!(second.is_some() && first != second && threads.exiting(Some(7), 7).is_none());
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink, import, import_scripts};
+use wallprof_import::{
+    ImportError, ImportOptions, Outcome, RecordingFacts, Refusal, Sink, import, import_scripts,
+};
 use wallprof_model::event::{SampleDelta, Weighted};
 use wallprof_model::{Event, Frame, FrameId, FrameKind, MonoNs, StackId, SymbolLine, ThreadInfo, ThreadKey};
 
@@ -256,6 +258,7 @@ fn idle_task_and_headers_are_no_threads() {
         + &one("app 12 [001] 7.2: 10 cpu-clock: ");
     let (outcome, imported) = imported(&text);
     assert_eq!((outcome.threads, imported.time()), (1, sums([("app;main;work", 10)])));
+    assert_eq!((outcome.samples, outcome.idle_samples, outcome.losses.len()), (1, 1, 0));
     let facts = &imported.facts;
     assert_eq!((&*facts.hostname, &*facts.kernel, facts.cpus), ("box", "6.18.0", 4));
 }
@@ -294,6 +297,36 @@ proptest! {
         let _ = imported_texts(&[&text]);
         let _ = imported_texts(&[&one("app 12 7.1: 10 cpu-clock: "), &format!("a 1 7.1: cycles:\n{text}")]);
     }
+}
+
+/// The number of the file that is refused, and the reason.
+fn refusal(texts: &[&str]) -> (String, Refusal) {
+    match imported_texts(texts).0 {
+        Err(ImportError::Refused { input, why }) => {
+            (input.file_stem().expect("a name").to_string_lossy().into_owned(), why)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn perf_data_among_texts_is_refused_by_its_name() {
+    let text = one("app 12 7.1: 10 cpu-clock: ");
+    // The headers of a file and of a stream.
+    for data in ["PERFILE2\x68\0\0\0\0\0\0\0 ", "PERFILE2\x10\0\0\0\0\0\0\0 "] {
+        let expected = |number: &str| (number.to_owned(), Refusal::PerfDataAmongTexts);
+        assert_eq!(refusal(&[data, &text]), expected("0"));
+        assert_eq!(refusal(&[&text, data]), expected("1"));
+    }
+    assert_eq!(refusal(&[&text, "hello\n"]), ("1".into(), Refusal::NotPerfData));
+    assert_eq!(imported_texts(&[&text, &text]).0.expect("texts of samples").samples, 2);
+}
+
+#[test]
+fn branches_without_flags_are_blamed_on_their_text() {
+    let samples = one("app 12 7.1: 10 cpu-clock: ");
+    let unflagged = "app 12/12 [000] 7.000000100:   401136 main+0x4 (a) => 401020 f+0x0 (a)\n";
+    assert_eq!(refusal(&[&samples, unflagged]), ("1".into(), Refusal::ScriptWithoutFlags));
 }
 
 #[test]

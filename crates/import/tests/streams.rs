@@ -103,6 +103,70 @@ fn two_threads_take_turns_on_a_cpu() {
     assert!(stalls.iter().filter(|stall| stall.end.0 - stall.start.0 == PERIOD_NS).count() >= 18);
 }
 
+#[test]
+fn samples_of_a_threads_exit_are_kept() {
+    let (thread, code) = ([100, 100], 0x55_0000_0000);
+    let mut stream = Stream::new();
+    stream.map(thread, code, "/nowhere/program", PERIOD_NS);
+    stream.sample(thread, &[code + 16], 2 * PERIOD_NS);
+    stream.exit(thread, 3 * PERIOD_NS);
+    stream.sample(thread, &[code + 16], 4 * PERIOD_NS);
+    // Another process whose start was not recorded.
+    stream.sample([200, 100], &[code + 16], 5 * PERIOD_NS);
+    let (outcome, imported) = imported_stream(&stream.bytes);
+    let outcome = outcome.expect("it is whole");
+    assert_eq!((outcome.threads, outcome.losses["samples_of_ended_threads"]), (1, 1));
+    let ends: Vec<_> = imported
+        .events
+        .iter()
+        .filter_map(|event| if let Event::ThreadEnd { at, .. } = event { Some(at.0) } else { None })
+        .collect();
+    assert_eq!(ends, [3 * PERIOD_NS, 4 * PERIOD_NS]);
+    let ledgers = imported.events.iter().filter_map(|event| match event {
+        Event::Ledger(delta) => Some((delta.wall_ns, delta.on_cpu_ns, delta.user_samples)),
+        _ => None,
+    });
+    let sums = ledgers.fold((0, 0, 0), |sums, add| (sums.0 + add.0, sums.1 + add.1, sums.2 + add.2));
+    assert_eq!(sums, (3 * PERIOD_NS, 2 * PERIOD_NS, 2));
+}
+
+/// The losses of a stream, the position at which it breaks off, and its threads.
+fn broken(bytes: &[u8]) -> (Vec<&'static str>, Option<u64>, u64) {
+    let outcome = imported_stream(bytes).0.expect("its header is whole");
+    (outcome.losses.into_keys().collect(), outcome.broken_at, outcome.threads)
+}
+
+#[test]
+fn stream_that_breaks_off_before_its_first_sample_has_a_position() {
+    let mut stream = Stream::new();
+    stream.finished_round();
+    stream.finished_round();
+    let (last, whole) = (stream.records[2], &stream.bytes[..]);
+    assert_eq!(broken(whole), (vec![], None, 0));
+    assert_eq!(broken(&whole[..last]), (vec![], None, 0), "it may end between records");
+    for len in last + 1..whole.len() {
+        assert_eq!(broken(&whole[..len]), (vec!["input_truncated"], Some(last as u64), 0), "{len}");
+    }
+    let mut damaged = stream.bytes.clone();
+    // The size of the record in its header.
+    damaged[last + 6] = 7;
+    assert_eq!(broken(&damaged), (vec!["input_damaged"], Some(last as u64), 0));
+}
+
+#[test]
+fn samples_of_the_idle_task_are_left_out_and_counted() {
+    let (thread, code) = ([100, 100], 0x55_0000_0000);
+    let mut stream = Stream::new();
+    stream.map(thread, code, "/nowhere/program", 1_000);
+    for (at, thread) in [[0, 0], thread, [0, 0], [0, 0]].into_iter().enumerate() {
+        stream.sample(thread, &[code + 16], PERIOD_NS * (1 + at as u64));
+    }
+    let (outcome, _) = imported_stream(&stream.bytes);
+    let outcome = outcome.expect("it is whole");
+    assert_eq!((outcome.threads, outcome.samples, outcome.idle_samples), (1, 1, 3));
+    assert_eq!(outcome.losses, [("binaries_missing", 1)].into());
+}
+
 /// A sample in a program that is not on this machine, after the records of `program`.
 fn missing_files(program: impl FnOnce(&mut Stream)) -> Vec<MissingFile> {
     let (thread, code) = ([100, 100], 0x55_0000_0000);

@@ -29,6 +29,7 @@
 mod binders;
 mod builder;
 mod bytes;
+mod clone;
 mod coverage;
 mod elf;
 mod entries;
@@ -50,6 +51,7 @@ mod table;
 mod walk;
 
 pub use binders::{binders_from_elf, binders_from_image};
+pub use clone::is_behind_clone;
 pub use coverage::{Coverage, Share, Unencodable};
 pub use error::{Part, TableError};
 pub use file_image::FileImage;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wallprof_analysis::Timepoint;
 use wallprof_import::{ImportError, ImportOptions, Outcome, RecordingFacts, Sink, TraceLimits, TraceWindow};
 use wallprof_model::profile::RecordingInfo;
-use wallprof_model::{ClockMap, Event, MonoNs};
+use wallprof_model::{ClockMap, Event, Loss, MonoNs};
 use wallprof_recording::{Recorder, RecordingStart, Summary, is_recording};
 use wallprof_symbols::DebugFileServer;
 
@@ -73,7 +73,7 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
         ..ImportOptions::default()
     };
     let times = Times::from_args(args)?;
-    let mut writer = Writer::new(&args.output, args.format, options.min_stall_ns, times);
+    let mut writer = Writer::new(file, &args.output, args.format, options.min_stall_ns, times);
     let imported = match &args.more[..] {
         [] => wallprof_import::import(file, &options, &mut writer),
         more => {
@@ -105,15 +105,16 @@ fn import(file: &Path, args: &ImportArgs) -> Result<(), Failure> {
 }
 
 /// Refuses a file whose first bytes say another format than the user gave.
-fn check_format(given: Option<ImportFormat>, source: &str) -> Result<(), Failure> {
+fn check_format(given: Option<ImportFormat>, input: &Path, source: &str) -> Result<(), Failure> {
     let found = if source == "perf-script" { ImportFormat::PerfScript } else { ImportFormat::PerfData };
     let name = |format| match format {
         ImportFormat::PerfData => "perf.data",
-        ImportFormat::PerfScript => "perf-script",
+        ImportFormat::PerfScript => "the text of `perf script`",
     };
     match given {
         Some(given) if given != found => Err(Failure::usage(format!(
-            "the file is {}, not {} as --format says: leave --format out",
+            "{} is {}, not {} as --format says: leave --format out",
+            shown(input),
             name(found),
             name(given)
         ))),
@@ -184,6 +185,7 @@ impl Times {
 
 /// The recording in progress; created with the first event.
 struct Writer<'a> {
+    input: &'a Path,
     output: &'a Path,
     /// The format that the user gave.
     format: Option<ImportFormat>,
@@ -198,8 +200,15 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(output: &'a Path, format: Option<ImportFormat>, min_stall_ns: u64, times: Times) -> Self {
+    fn new(
+        input: &'a Path,
+        output: &'a Path,
+        format: Option<ImportFormat>,
+        min_stall_ns: u64,
+        times: Times,
+    ) -> Self {
         Writer {
+            input,
             output,
             format,
             min_stall_ns,
@@ -227,7 +236,7 @@ impl Sink for Writer<'_> {
     type Error = wallprof_recording::Error;
 
     fn start(&mut self, facts: &RecordingFacts) -> Result<(), Self::Error> {
-        if let Err(failure) = check_format(self.format, facts.source) {
+        if let Err(failure) = check_format(self.format, self.input, facts.source) {
             self.failure = Some(failure);
             return Ok(());
         }
@@ -281,14 +290,21 @@ fn progress_line(bytes: u64, of: Option<u64>) -> String {
     }
 }
 
+/// `1 sample`, `2 samples`
+fn counted(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Sums up the imported data and the losses.
 fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
-    let counted = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let what = match outcome.calls {
         Some(calls) => counted(calls, "call"),
         None => counted(outcome.samples, "sample"),
     };
     let mut parts = vec![what, counted(summary.threads, "thread")];
+    if outcome.idle_samples > 0 {
+        parts.push(format!("{} of the idle task left out", counted(outcome.idle_samples, "sample")));
+    }
     let stacks = &outcome.stacks;
     let incomplete: Vec<_> =
         stacks.incomplete.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
@@ -305,8 +321,20 @@ fn done_line(outcome: &Outcome, summary: &Summary, output: &Path) -> String {
 
 /// The error for a file without threads.
 fn nothing_recorded(outcome: &Outcome, file: &Path) -> String {
+    let is_lost = |loss: Loss| outcome.losses.contains_key(loss.name());
+    let position = outcome.broken_at.unwrap_or_default();
+    let idle = counted(outcome.idle_samples, "sample");
     let advice = match outcome.calls {
         Some(_) => "none of its branches could be read: import the perf.data",
+        None if is_lost(Loss::InputTruncated) => {
+            &format!("it is cut short in the record at byte {position}: copy it again, or record again")
+        }
+        None if is_lost(Loss::InputDamaged) => {
+            &format!("it is damaged at byte {position}: copy it again, or record again")
+        }
+        None if outcome.idle_samples > 0 => {
+            &format!("it has only {idle} of the idle task: record while the program runs")
+        }
         None => "record while the program runs",
     };
     format!("nothing is recorded in {}: {advice}", shown(file))
@@ -357,6 +385,32 @@ mod tests {
     }
 
     #[test]
+    fn samples_of_the_idle_task_are_counted_apart() {
+        let outcome = Outcome { samples: 161, idle_samples: 4_780, ..Outcome::default() };
+        let summary = Summary { threads: 3, ..Summary::default() };
+        let line = done_line(&outcome, &summary, Path::new("a.db"));
+        let expected = "imported 161 samples; 3 threads; 4780 samples of the idle task left out:";
+        assert!(line.starts_with(expected), "{line}");
+        let idle = Outcome { idle_samples: 1, ..Outcome::default() };
+        let text = nothing_recorded(&idle, Path::new("a.data"));
+        assert!(text.contains("it has only 1 sample of the idle task: record while"), "{text}");
+    }
+
+    #[test]
+    fn file_that_breaks_off_before_its_first_sample_names_the_place() {
+        let broken = |loss: Loss| Outcome {
+            losses: [(loss.name(), 1)].into(),
+            broken_at: Some(160),
+            ..Outcome::default()
+        };
+        let text = |outcome| nothing_recorded(&outcome, Path::new("a.data"));
+        let cut = text(broken(Loss::InputTruncated));
+        assert!(cut.contains("a.data: it is cut short in the record at byte 160: copy"), "{cut}");
+        let damaged = text(broken(Loss::InputDamaged));
+        assert!(damaged.contains("a.data: it is damaged at byte 160: copy it again"), "{damaged}");
+    }
+
+    #[test]
     fn trace_without_readable_branches_is_sent_back_to_its_perf_data() {
         let mut outcome = Outcome::default();
         let text = nothing_recorded(&outcome, Path::new("a.data"));
@@ -396,14 +450,16 @@ mod tests {
 
     #[test]
     fn a_file_of_another_format_is_refused() {
+        let check = |given, source| check_format(given, Path::new("a.x"), source);
         for source in ["perf.data", "intel-pt"] {
-            assert!(check_format(None, source).is_ok());
-            assert!(check_format(Some(ImportFormat::PerfData), source).is_ok());
-            assert_eq!(check_format(Some(ImportFormat::PerfScript), source).unwrap_err().exit, Exit::Usage);
+            assert!(check(None, source).is_ok());
+            assert!(check(Some(ImportFormat::PerfData), source).is_ok());
+            assert_eq!(check(Some(ImportFormat::PerfScript), source).unwrap_err().exit, Exit::Usage);
         }
-        assert!(check_format(Some(ImportFormat::PerfScript), "perf-script").is_ok());
-        let failure = check_format(Some(ImportFormat::PerfData), "perf-script").unwrap_err();
-        assert!(failure.message.starts_with("the file is perf-script, not perf.data "), "{failure:?}");
+        assert!(check(Some(ImportFormat::PerfScript), "perf-script").is_ok());
+        let failure = check(Some(ImportFormat::PerfData), "perf-script").unwrap_err();
+        let expected = "a.x is the text of `perf script`, not perf.data ";
+        assert!(failure.message.starts_with(expected), "{failure:?}");
     }
 
     #[test]

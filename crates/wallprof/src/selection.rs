@@ -92,8 +92,8 @@ impl Selection {
         let range = whole_seconds(&info, &requested);
         let seconds = seconds(&info, &range);
         let threads = threads_within(recording.threads()?, recording.ledger(seconds)?)?;
-        self.check_threads(&threads, file)?;
-        let selected = |thread: &Thread| thread.ledger.wall_ns > 0 && self.matches(thread);
+        self.check_threads(&info, &threads, file)?;
+        let selected = |thread: &Thread| self.has_part(thread) && self.matches(thread);
         let mut gather = Gather::new(self.view.clone(), self.side, &info.events, &threads, selected);
         for sample in recording.samples(seconds)? {
             let sample = sample?;
@@ -115,7 +115,7 @@ impl Selection {
     pub fn open(&self, file: &Path) -> Result<(Recording, Vec<Thread>), Failure> {
         let recording = open_recording(file, &self.rules)?;
         let mut threads = recording.threads()?;
-        self.check_threads(&threads, file)?;
+        self.check_threads(&recording.info()?, &threads, file)?;
         threads.retain(|thread| self.matches(thread));
         Ok((recording, threads))
     }
@@ -144,7 +144,7 @@ impl Selection {
                 file.display()
             )));
         }
-        self.check_threads(&threads, file)?;
+        self.check_threads(&info, &threads, file)?;
         let mut calls = Vec::new();
         let mut steps = 0u64;
         for thread in threads.iter().filter(|thread| self.matches(thread)) {
@@ -174,6 +174,12 @@ impl Selection {
         self.threads.matches(&thread.info)
     }
 
+    /// Whether the view may show the thread: it has time, or counts. One that was seen at one instant only has
+    /// counts and no time.
+    fn has_part(&self, thread: &Thread) -> bool {
+        thread.ledger.wall_ns > 0 || matches!(self.view, View::Event(_))
+    }
+
     fn check_event(&self, info: &RecordingInfo, file: &Path) -> Result<(), Failure> {
         let View::Event(event) = &self.view else { return Ok(()) };
         let file = file.display();
@@ -188,12 +194,10 @@ impl Selection {
         }))
     }
 
-    fn check_threads(&self, threads: &[Thread], place: &Path) -> Result<(), Failure> {
+    fn check_threads(&self, info: &RecordingInfo, threads: &[Thread], place: &Path) -> Result<(), Failure> {
         let file = place.display();
-        if threads.iter().all(|thread| thread.ledger.wall_ns == 0) {
-            let message =
-                format!("nothing was recorded in {file} in that time: record again, or give another time");
-            return Err(Failure::new(Exit::NothingRecorded, message));
+        if !threads.iter().any(|thread| self.has_part(thread)) {
+            return Err(self.no_time(info, place));
         }
         let infos = || threads.iter().map(|thread| &thread.info);
         if infos().any(|thread| self.threads.matches(thread)) {
@@ -231,6 +235,37 @@ impl Selection {
         Ok(from.unwrap_or(info.start).max(info.start)..to.unwrap_or(info.end).min(info.end))
     }
 
+    /// The error for a part of a recording in which no thread lived.
+    fn no_time(&self, info: &RecordingInfo, file: &Path) -> Failure {
+        let file = file.display();
+        if self.from.is_some() || self.to.is_some() {
+            let message =
+                format!("nothing was recorded in {file} in that time: record again, or give another time");
+            return Failure::new(Exit::NothingRecorded, message);
+        }
+        match info.events.first() {
+            Some(event) => Failure::failed(format!(
+                "the recording {file} has counts of events and no time: `wallprof flame --view event:{event}` shows them"
+            )),
+            None => {
+                Failure::new(Exit::NothingRecorded, format!("nothing was recorded in {file}: record again"))
+            }
+        }
+    }
+
+    /// The given options that select a part, as words.
+    fn limits(&self) -> String {
+        let options = [
+            ("--thread", self.threads.name_glob().is_some()),
+            ("--container", self.threads.container_glob().is_some()),
+            ("--from", self.from.is_some()),
+            ("--to", self.to.is_some()),
+        ];
+        let given: Vec<&str> =
+            options.iter().filter(|(_, given)| *given).map(|(option, _)| *option).collect();
+        given.join(" and ")
+    }
+
     fn nothing(&self, file: &Path) -> Failure {
         let file = file.display();
         Failure::failed(match &self.view {
@@ -240,9 +275,14 @@ impl Selection {
             View::Wakers => {
                 format!("the recording {file} has no waker of a wait of these threads: use --view off-cpu")
             }
-            View::Event(event) => format!(
-                "the event `{event}` was never counted on these threads in {file}: omit --thread, --from and --to"
-            ),
+            View::Event(event) => match self.limits() {
+                limits if limits.is_empty() => {
+                    format!("the event `{event}` was never counted in {file}: record it again")
+                }
+                limits => {
+                    format!("the event `{event}` was never counted in that part of {file}: omit {limits}")
+                }
+            },
             view => {
                 format!("the recording {file} has no {view} time of these threads: use --view wall")
             }
@@ -360,4 +400,52 @@ fn outside(info: &RecordingInfo, zone: &Zone, file: &Path) -> Failure {
 
 fn usage(option: &str, error: impl std::fmt::Display) -> Failure {
     Failure::usage(format!("{option}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{ImportArgs, MeaningArgs};
+
+    /// The sum of a view's weights in the recording of this text; or the error, with its exit code.
+    fn sum(text: &str, view: View, thread: Option<&str>) -> Result<u64, (Exit, String)> {
+        let folder = tempfile::tempdir().unwrap();
+        let (input, output) = (folder.path().join("a.txt"), folder.path().join("a.db"));
+        std::fs::write(&input, text).unwrap();
+        let args = ImportArgs { file: Some(input), output: output.clone(), ..ImportArgs::default() };
+        crate::import::run(&args).unwrap();
+        let args = SelectionArgs {
+            view,
+            thread: thread.map(str::to_owned),
+            container: None,
+            user: false,
+            kernel: false,
+            meaning: MeaningArgs::default(),
+        };
+        let read = Selection::from_args(&args).unwrap().read(&output, &Zone::utc());
+        let selected = read.map_err(|failure| (failure.exit, failure.message))?;
+        Ok(selected.weights.stacks.iter().map(|stack| stack.weight).sum())
+    }
+
+    const INSTANT: &str = "app 12/12 7.1: 1000 instructions: \n\t 7f12 work (/bin/app)\n\n";
+
+    #[test]
+    fn counts_of_threads_seen_at_one_instant_are_in_their_view() {
+        let event = || View::Event("instructions".into());
+        assert_eq!(sum(INSTANT, event(), None), Ok(1_000));
+        let other = "b 13/13 7.2: 10 instructions: \n\t 7f12 work (/bin/app)\n\n";
+        let twice = INSTANT.to_owned() + other + &other.replace("7.2", "7.3");
+        assert_eq!((sum(&twice, event(), None), sum(&twice, event(), Some("app"))), (Ok(1_020), Ok(1_000)));
+    }
+
+    #[test]
+    fn advice_names_no_option_that_was_not_given() {
+        let (exit, text) = sum(INSTANT, View::Wall, None).unwrap_err();
+        assert!(
+            exit == Exit::Failed && text.ends_with("`wallprof flame --view event:instructions` shows them")
+        );
+        let two = INSTANT.to_owned() + "b 13/13 7.2: 10 faults: \n\t 7f12 work (/bin/app)\n\n";
+        let (_, text) = sum(&two, View::Event("faults".into()), Some("app")).unwrap_err();
+        assert!(text.ends_with(": omit --thread"), "{text}");
+    }
 }

@@ -51,6 +51,7 @@ pub(crate) mod misc {
     pub const SWITCH_OUT: u16 = 1 << 13;
     pub const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
     pub const MMAP_BUILD_ID: u16 = 1 << 14;
+    pub const EXACT_IP: u16 = 1 << 14;
     pub const BUILD_ID_SIZE: u16 = 1 << 15;
 }
 

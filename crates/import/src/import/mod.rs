@@ -165,12 +165,13 @@ impl<'a, S: Sink> Import<'a, S> {
     fn run_records<R: Read>(mut self, mut records: Records<R>) -> Result<Outcome, ImportError<S::Error>> {
         let mut rounds = Rounds::default();
         loop {
-            self.delivery.report_progress(records.position());
+            let position = records.position();
+            self.delivery.report_progress(position);
             let item = match records.next() {
                 Ok(Some(item)) => item,
                 Ok(None) => break,
                 Err(error) => {
-                    self.broken(error)?;
+                    self.broken(error, position)?;
                     break;
                 }
             };
@@ -187,7 +188,10 @@ impl<'a, S: Sink> Import<'a, S> {
     }
 
     /// The rest of the input cannot be read. The records in front of it stay imported.
-    fn broken(&mut self, error: ReadError) -> Result<(), ImportError<S::Error>> {
+    /// `position`: counted from the first record.
+    fn broken(&mut self, error: ReadError, position: u64) -> Result<(), ImportError<S::Error>> {
+        let base = self.trace.as_ref().map_or(STREAM_HEADER as u64, |(_, base)| *base);
+        self.session.broken_at = Some(base + position);
         match error {
             ReadError::Io(cause) => return Err(ImportError::unreadable(self.input, cause)),
             ReadError::Truncated => self.session.lose(Loss::InputTruncated, 1),

@@ -27,7 +27,7 @@ use wallprof_model::{Event, Loss, MonoNs, ThreadKey};
 
 use crate::calls::emit_calls;
 use crate::error::{ImportError, Refusal};
-use crate::format::header::{Section, SectionReader};
+use crate::format::header::{HeaderError, Section, SectionReader, kind_from_bytes};
 use crate::input::open_input;
 use crate::options::{Outcome, RecordingFacts};
 use crate::sink::Sink;
@@ -130,6 +130,9 @@ fn size(file: &File) -> Option<u64> {
 fn open_text<E>(input: &Path, mut start: Vec<u8>, mut file: File) -> Result<Opened, ImportError<E>> {
     let unreadable = |cause| ImportError::unreadable(input, cause);
     file.by_ref().take(START).read_to_end(&mut start).map_err(unreadable)?;
+    if start.first_chunk().is_some_and(|start| kind_from_bytes(start) != Err(HeaderError::NotPerfData)) {
+        return Err(ImportError::refused(input, Refusal::PerfDataAmongTexts));
+    }
     let kind = match kind(&start) {
         Some(Kind::Samples) if has_late_branches(&file).map_err(unreadable)? => Kind::Trace,
         Some(kind) => kind,
@@ -145,17 +148,19 @@ fn import<S: Sink>(
     total: Option<u64>,
     sink: &mut S,
 ) -> Result<Outcome, ImportError<S::Error>> {
-    let is_trace = texts.iter().any(|text| text.kind == Kind::Trace);
+    let trace = texts.iter().position(|text| text.kind == Kind::Trace);
     let start = texts.first().map(|text| text.start.clone()).unwrap_or_default();
     let texts = texts.into_iter().map(|text| text.text).collect();
-    match is_trace {
-        true => import_trace(inputs, texts, total, sink),
-        false => samples::import(inputs, texts, &start, total, sink),
+    match trace {
+        Some(number) => import_trace(inputs, number, texts, total, sink),
+        None => samples::import(inputs, texts, &start, total, sink),
     }
 }
 
+/// `first`: the number of the first text with branches.
 fn import_trace<S: Sink>(
     inputs: &[&Path],
+    first: usize,
     texts: Vec<Text<'_>>,
     total: Option<u64>,
     sink: &mut S,
@@ -166,7 +171,7 @@ fn import_trace<S: Sink>(
     if branches == 0 && unflagged.max(untargeted) > 0 {
         let without =
             if untargeted > unflagged { Refusal::ScriptWithoutTargets } else { Refusal::ScriptWithoutFlags };
-        return Err(ImportError::refused(inputs[0], without));
+        return Err(ImportError::refused(inputs[first], without));
     }
     emit(&script, sink).map_err(ImportError::Sink)
 }

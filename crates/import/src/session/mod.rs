@@ -51,6 +51,7 @@ pub(crate) struct Session {
     start: Option<u64>,
     now: u64,
     samples: u64,
+    idle_samples: u64,
     /// Set by records of a hardware trace, also of one that is not Intel PT.
     pt: Option<IntelPt>,
     is_traced: bool,
@@ -65,6 +66,7 @@ pub(crate) struct Session {
     /// Threads that had left their CPU when the trace ended: the time, and the stack.
     away: HashMap<ThreadKey, (u64, Option<StackId>)>,
     losses: BTreeMap<&'static str, u64>,
+    pub broken_at: Option<u64>,
     /// Scratch buffer of one walk.
     addresses: Vec<u64>,
     /// Pending events, in order.
@@ -91,6 +93,7 @@ impl Session {
             start: None,
             now: 0,
             samples: 0,
+            idle_samples: 0,
             pt: None,
             is_traced: false,
             printed: None,
@@ -100,6 +103,7 @@ impl Session {
             is_accounted: false,
             away: HashMap::new(),
             losses: BTreeMap::new(),
+            broken_at: None,
             addresses: Vec::new(),
             out: Vec::new(),
         }
@@ -126,11 +130,19 @@ impl Session {
             end: self.now(),
             threads: self.threads.count(),
             samples: self.samples,
+            idle_samples: self.idle_samples,
             calls,
             accounted: self.is_accounted || self.samples > 0,
             stacks: self.stacks().counts().clone(),
             losses: self.losses.clone(),
+            broken_at: self.broken_at,
         }
+    }
+
+    /// Counts a sample of this thread that shows what it did.
+    fn count_sample(&mut self, tid: Option<u32>) {
+        let count = if tid == Some(0) { &mut self.idle_samples } else { &mut self.samples };
+        *count += 1;
     }
 
     pub(crate) fn lose(&mut self, loss: Loss, count: u64) {

@@ -63,7 +63,7 @@ impl Session {
         self.start_at(time.saturating_sub(weight.unwrap_or(0)));
         self.now = self.now.max(time);
         self.lose(Loss::SamplesWithoutTime, u64::from(printed.ns.is_none()));
-        self.samples += 1;
+        self.count_sample(Some(tid));
         let known = self.threads.get(tid).map(|known| known.pid);
         let comm = comm_from_bytes(&printed.comm);
         if !comm.is_empty() && tid != 0 {

@@ -12,6 +12,7 @@ use crate::format::bytes::Bytes;
 use crate::format::record::{Mapping, Record, comm_from_bytes};
 use crate::format::sample::SampleId;
 use crate::machine::{KERNEL, KernelBase};
+use crate::threads::Known;
 use crate::timeline::{Leave, Stacks};
 
 /// The clock of compilers that dump the code they make.
@@ -108,16 +109,21 @@ impl Session {
                 known.timeline.end(time, steps)
             });
             if let Some(known) = self.threads.end(tid) {
-                let at = MonoNs(known.timeline.upto());
                 if let Some(pt) = &mut self.pt {
                     pt.end(known.key, time);
                 }
-                self.out.push(Event::ThreadEnd { thread: known.key, at });
+                self.end_thread(tid, &known);
             }
         }
         if pid == tid {
             self.stacks().processes.clear(pid);
         }
+    }
+
+    /// The thread has ended with its last event so far.
+    pub(super) fn end_thread(&mut self, tid: u32, known: &Known) {
+        self.threads.set_ended(tid, known);
+        self.out.push(Event::ThreadEnd { thread: known.key, at: MonoNs(known.timeline.upto()) });
     }
 
     /// A record of a switch, in or out. It has no stacks.

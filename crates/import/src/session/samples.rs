@@ -16,6 +16,7 @@ use crate::machine::{Machine, kernel_symbols};
 use crate::seconds::WokenBy;
 use crate::threads::Known;
 use crate::timeline::{Leave, Stacks, Step};
+use crate::unwinder::Sampled;
 
 /// Bits of a tracepoint's `common_flags`: it fired in an interrupt or in an NMI.
 const IN_HARD_INTERRUPT: u64 = 0x08 | 0x40;
@@ -50,8 +51,12 @@ impl Session {
         let time = sample.id.time.unwrap_or(self.now);
         self.start_at(time);
         self.now = self.now.max(time);
-        self.samples += 1;
-        let taken = self.taken(&attr, role, mode, &sample);
+        match role {
+            // Of the idle task, too: the next thread's start and the woken thread are kept.
+            Role::Switch(_) | Role::Wake(_) => self.samples += 1,
+            Role::Clock | Role::Other => self.count_sample(sample.id.tid),
+        }
+        let taken = self.taken(&attr, role, raw.misc, &sample);
         match role {
             Role::Clock => {
                 let sampler = sample.id.cpu.or(sample.id.tid).unwrap_or(0);
@@ -183,8 +188,8 @@ impl Session {
         })
     }
 
-    fn taken(&mut self, attr: &Attr, role: Role, mode: u16, sample: &Sample<'_>) -> Taken {
-        let Chain { kernel, user, full } = chain_from_sample(attr, mode, sample);
+    fn taken(&mut self, attr: &Attr, role: Role, bits: u16, sample: &Sample<'_>) -> Taken {
+        let Chain { kernel, user, full } = chain_from_sample(attr, bits & misc::CPU_MODE, sample);
         let pid = sample.id.pid.unwrap_or(u32::MAX);
         let of_tracepoint = attr.kind == TYPE_TRACEPOINT;
         if !kernel.is_empty() {
@@ -198,7 +203,9 @@ impl Session {
         if let Some(files) = &mut self.files {
             let user = match &sample.user {
                 Some(state) if !state.stack.is_empty() => {
-                    let end = self.unwinder.walk(&files.processes, pid, state, &mut addresses);
+                    let tid = sample.id.tid.unwrap_or(pid);
+                    let sampled = Sampled { pid, tid, is_exact: bits & misc::EXACT_IP != 0 };
+                    let end = self.unwinder.walk(&files.processes, sampled, state, &mut addresses);
                     files.user(pid, &addresses, end, &mut out)
                 }
                 _ => {
@@ -237,10 +244,18 @@ impl Session {
         change: impl FnOnce(&mut Known, u64, &mut Vec<Step<WokenBy>>),
     ) -> Option<ThreadKey> {
         let tid = sample.id.tid.unwrap_or(u32::MAX);
-        let key = self.with_thread(sample.id.pid, tid, from, time, |known, time, steps| {
+        let change = |known: &mut Known, time: u64, steps: &mut Vec<Step<WokenBy>>| {
             known.cpu = sample.id.cpu.or(known.cpu);
             change(known, time, steps);
-        });
+        };
+        if let Some(mut known) = self.threads.exiting(sample.id.pid, tid) {
+            let mut steps = Vec::new();
+            change(&mut known, time, &mut steps);
+            self.emit(&known, tid, steps);
+            self.end_thread(tid, &known);
+            return Some(known.key);
+        }
+        let key = self.with_thread(sample.id.pid, tid, from, time, change);
         if key.is_none() && tid != 0 {
             self.lose(Loss::SamplesOfEndedThreads, 1);
         }
