@@ -13,7 +13,7 @@ struct mapping_lookup {
 };
 
 ALWAYS_INLINE void read_file_facts(struct fault_facts *facts, struct vm_area_struct *vma) {
-    struct file *file = vma->vm_file;
+    struct file *file = BPF_CORE_READ(vma, vm_file);
 
     facts->mapping = MAPPING_FILE;
     facts->file_offset = (u64)vma->vm_pgoff * 4096 + (facts->address - vma->vm_start);
@@ -30,7 +30,7 @@ static long read_mapping(struct task_struct *task, struct vm_area_struct *vma,
 
     if (vma->vm_flags & VM_HUGETLB)
         facts->mapping = MAPPING_HUGE;
-    else if (vma->vm_file)
+    else if (BPF_CORE_READ(vma, vm_file))
         read_file_facts(facts, vma);
     else if ((vma->vm_flags & VM_GROWSDOWN) || lookup->stack_pointer - start < end - start)
         facts->mapping = MAPPING_STACK;

@@ -46,7 +46,7 @@ NOINLINE int note_request(struct task_struct *task, struct thread_state *t) {
         return 0;
     t->asked = ASKED_UNKNOWN;
     regs = (struct pt_regs *)bpf_task_pt_regs(task);
-    file = file_of(task, regs->di);
+    file = (struct file *)own_file(regs->di);
     if (!file)
         return 0;
     sk = socket_of_file(file);

@@ -34,9 +34,8 @@ ALWAYS_INLINE u8 regular_file_reason(struct inode *inode, bool uninterruptible) 
     return REASON_DISK;
 }
 
-/* What a read or write on this descriptor of the task waits for. */
-ALWAYS_INLINE u8 file_reason(struct task_struct *task, u64 fd, bool uninterruptible) {
-    struct file *file = file_of(task, fd);
+/* What a read or write on this file waits for. */
+ALWAYS_INLINE u8 file_reason(struct file *file, bool uninterruptible) {
     struct inode *inode;
     u32 kind;
 
@@ -154,7 +153,8 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
         }
     }
     if (class == CLASS_FILE)
-        t->reason = file_reason(prev, regs->di, uninterruptible);
+        t->reason =
+            file_reason(cpu ? (struct file *)own_file(regs->di) : file_of(prev, regs->di), uninterruptible);
     else if (class == CLASS_FCNTL)
         t->reason = regs->si == F_SETLKW || regs->si == F_OFD_SETLKW ? REASON_LOCK : REASON_OTHER;
     else if (class < REASONS)

@@ -92,7 +92,7 @@ ALWAYS_INLINE u64 take_kernel_stack(void *ctx, struct stack_record *stack, bool 
 ALWAYS_INLINE bool is_unstarted(struct task_struct *task, struct pt_regs *regs) {
     if (regs->ax || (regs->orig_ax != NR_CLONE && regs->orig_ax != NR_CLONE3))
         return false;
-    return task->pid != task->tgid || task->mm == task->real_parent->mm;
+    return task->pid != task->tgid || BPF_CORE_READ(task, mm) == BPF_CORE_READ(task, real_parent, mm);
 }
 
 /* Starts a walk at the user registers of `task`. False for threads without user memory: kernel threads,
@@ -102,7 +102,7 @@ ALWAYS_INLINE bool start_walk(struct stack_scratch *scratch, struct task_struct 
     struct walk *walk = &scratch->walk;
     struct unwind_process *process = NULL;
 
-    if ((task->flags & PF_KTHREAD) || !task->mm)
+    if ((task->flags & PF_KTHREAD) || !BPF_CORE_READ(task, mm))
         return false;
     scratch->stack.tgid = task->tgid;
     scratch->stack.exec_id = (u32)task->self_exec_id;

@@ -131,7 +131,7 @@ ALWAYS_INLINE void read_change_time(struct file_key *key, struct inode *inode) {
 }
 
 static long read_vma(struct task_struct *task, struct vm_area_struct *vma, struct vma_lookup *lookup) {
-    struct file *file = vma->vm_file;
+    struct file *file = BPF_CORE_READ(vma, vm_file);
     struct inode *inode;
 
     if (!file)
