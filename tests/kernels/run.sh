@@ -23,7 +23,7 @@ readonly AT_ONCE=2
 # build on two slow CPUs the longest command, a recording, took 59 s. The emulator now and then hangs before the guest's
 # first program (seen: once in 40 boots): then once more.
 readonly SILENT_SECONDS=110
-# Of the 10,000 sleeps and more of bystander; how many carry a stack depends on the recorder's share of the
+# Of the 4,000 sleeps and more of bystander; how many carry a stack depends on the recorder's share of the
 # CPU.
 readonly ENOUGH_WAKEUPS=1000
 
@@ -295,7 +295,7 @@ write_table() {
 		- The deadlock scenario, whose threads never return, with samples of page faults and of a tracepoint.
 		- A program on a CPU that was offline, once for an instant and once for two seconds, in which the wall clock was
 		  stepped by an hour and back.
-		- 10,000 wakeups by interrupts beside threads that the interrupts happen to hit. None of these threads is named as
+		- 4,000 wakeups by interrupts beside threads that the interrupts happen to hit. None of these threads is named as
 		  a waker.
 
 		The oldest supported kernel is 6.1. Missing features of a kernel are detected by its type information, never by
