@@ -31,7 +31,7 @@ use wallprof_model::{
 use wallprof_probe::bpf::{constants as c, other_thread, stall_record};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_probe::{Inbox, KernelCounts, ProbeError, ProbeOptions, Probes, Targets, reasons};
-use wallprof_symbols::{DebugFileServer, KernelSymbols};
+use wallprof_symbols::{DebugFileServer, KernelRange, KernelSymbols};
 
 use crate::accounts::Accounts;
 use crate::counters::Counters;
@@ -513,19 +513,23 @@ fn second_end(now: u64, epoch_offset: u64) -> u64 {
 /// Kernel text whose sleepers have a reason, by address. A function that two patterns match has the reason of the
 /// first.
 pub(crate) fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
-    let ranges = reasons::KERNEL_SITES.iter().flat_map(|(pattern, reason)| {
-        symbols.text_ranges(&[*pattern]).into_iter().map(|range| (range.start, range.end, reason.code()))
-    });
-    let mut ranges: Vec<_> = ranges.collect();
+    let patterns = reasons::KERNEL_SITES.map(|(pattern, _)| pattern);
+    let mut ranges = symbols.text_ranges(&patterns);
+    // Two names of one function are two of these, and the last patterns are left out where there are too many.
+    ranges.sort_by_key(|(number, range)| (range.start, *number));
+    ranges.dedup_by_key(|(_, range)| range.start);
+    ranges.sort_by_key(|(number, _)| *number);
     ranges.truncate(c::MAX_SITES as usize);
-    ranges.sort_by_key(|(start, _, _)| *start);
-    ranges.dedup_by_key(|(start, _, _)| *start);
-    ranges
+    ranges.sort_by_key(|(_, range)| range.start);
+    let site = |(number, range): (usize, KernelRange)| {
+        (range.start, range.end, reasons::KERNEL_SITES[number].1.code())
+    };
+    ranges.into_iter().map(site).collect()
 }
 
 /// The text of these kernel functions.
 fn kernel_text(symbols: &KernelSymbols, patterns: &[&str]) -> Vec<(u64, u64)> {
-    symbols.text_ranges(patterns).into_iter().map(|range| (range.start, range.end)).collect()
+    symbols.text_ranges(patterns).into_iter().map(|(_, range)| (range.start, range.end)).collect()
 }
 
 #[cfg(test)]

@@ -161,7 +161,7 @@ const OTHER_SYSCALLS: &[(u16, &str)] = &[
 /// Kernel functions whose sleepers wait for something that the system call does not show: uninterruptible ones,
 /// and all in calls that wait for a disk, for memory or for a child if they are uninterruptible.
 /// Names end in `*` where a suffix may follow. The innermost one counts, so a lock inside a fault is a lock.
-pub const KERNEL_SITES: &[(&str, Reason)] = &[
+pub const KERNEL_SITES: [(&str, Reason); 42] = [
     ("__mutex_lock*", Reason::Lock),
     ("mutex_lock*", Reason::Lock),
     ("rwsem_down_*", Reason::Lock),

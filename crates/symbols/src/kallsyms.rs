@@ -149,20 +149,28 @@ impl KernelSymbols {
         known.then_some(KernelSymbol { name, offset })
     }
 
-    /// The functions whose names match, by address. A pattern is a name, or its beginning and a `*`. What
-    /// compilers append (`.isra.0`, `.constprop.0`, `.cold`) does not count.
-    pub fn text_ranges(&self, patterns: &[&str]) -> Vec<KernelRange> {
-        let matching = (0..self.addresses.len()).filter(|&index| {
-            let name = self.name(index);
-            patterns.iter().any(|pattern| matches(name, pattern))
-        });
+    /// The functions whose names match, by address, each with the number of the first pattern that it matches. A
+    /// pattern is a name, or its beginning and a `*`. What compilers append (`.isra.0`, `.constprop.0`, `.cold`) does
+    /// not count.
+    pub fn text_ranges(&self, patterns: &[&str]) -> Vec<(usize, KernelRange)> {
+        let candidates = by_first_byte(patterns);
         let range = |index: usize| {
             let start = self.addresses[index];
             let after = self.addresses.partition_point(|&known| known <= start);
             let end = self.addresses.get(after).copied().unwrap_or(start.saturating_add(MAX_OUTER_FUNCTION));
             KernelRange { name: self.name(index).to_owned(), start, end }
         };
-        matching.map(range).collect()
+        let mut ranges = Vec::new();
+        let mut from = 0;
+        for (index, &to) in self.name_ends.iter().enumerate() {
+            let name = &self.names[from as usize..to as usize];
+            from = to;
+            let Some(&first) = name.as_bytes().first() else { continue };
+            let mut numbers = candidates[usize::from(first)].iter();
+            let found = numbers.find(|&&number| matches(name, patterns[number]));
+            ranges.extend(found.map(|&number| (number, range(index))));
+        }
+        ranges
     }
 
     /// The functions at kernel addresses, one list for each; a list of one unknown symbol where none is
@@ -256,6 +264,15 @@ fn is_section_mark(name: &str) -> bool {
         || name.ends_with("_text_end")
 }
 
+/// For each byte the numbers of the patterns that a name with this first byte may match: few, since each of 200,000
+/// names is compared with them.
+fn by_first_byte(patterns: &[&str]) -> Vec<Vec<usize>> {
+    let is_first =
+        |pattern: &str, byte: u8| pattern.bytes().next().is_some_and(|first| first == byte || first == b'*');
+    let numbers = |byte| (0..patterns.len()).filter(|&number| is_first(patterns[number], byte)).collect();
+    (0..=u8::MAX).map(numbers).collect()
+}
+
 fn matches(name: &str, pattern: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
@@ -311,14 +328,23 @@ ffffffffc0200100 t bpf_prog_1234_ours\t[bpf]
     #[test]
     fn patterns_match_names_beginnings_and_clones() {
         let ranges = sample().text_ranges(&["mutex_lock", "__mutex_lock"]);
-        let range = |name: &str, start, end| KernelRange { name: name.into(), start, end };
+        let range = |number, name: &str, start, end| (number, KernelRange { name: name.into(), start, end });
         let expected = [
-            range("mutex_lock", 0xffff_ffff_8100_0110, 0xffff_ffff_8100_0180),
-            range("__mutex_lock.constprop.0", 0xffff_ffff_8100_0180, 0xffff_ffff_8100_0210),
+            range(0, "mutex_lock", 0xffff_ffff_8100_0110, 0xffff_ffff_8100_0180),
+            range(1, "__mutex_lock.constprop.0", 0xffff_ffff_8100_0180, 0xffff_ffff_8100_0210),
         ];
         assert_eq!(ranges, expected);
         assert_eq!(sample().text_ranges(&["mutex"]), []);
-        assert_eq!(sample().text_ranges(&["bpf_prog_*"])[0].end, 0xffff_ffff_c021_0100);
+        assert_eq!(sample().text_ranges(&["bpf_prog_*"])[0].1.end, 0xffff_ffff_c021_0100);
+    }
+
+    #[test]
+    fn a_function_has_the_first_pattern_that_it_matches() {
+        let numbers = |patterns: &[&str]| -> Vec<usize> {
+            sample().text_ranges(patterns).into_iter().map(|(number, _)| number).collect()
+        };
+        assert_eq!(numbers(&["fi*", "first", "__mutex*"]), [0, 2]);
+        assert_eq!(numbers(&["first", "fi*", "mu*", "mutex_lock"]), [0, 2]);
     }
 
     #[test]
@@ -342,7 +368,7 @@ ffffffffc0200100 t bpf_prog_1234_ours\t[bpf]
                 return wallprof_testkit::skip(test, &hidden.to_string());
             }
         };
-        let schedule = &symbols.text_ranges(&["schedule"])[0];
+        let (_, schedule) = &symbols.text_ranges(&["schedule"])[0];
         assert_eq!(name_at(&symbols, schedule.start + 1), Some(("schedule", 1)));
         let lines = symbols.resolve(&[schedule.start, 1]);
         assert_eq!(lines[0][0].symbol.as_deref(), Some("schedule"));
@@ -355,7 +381,7 @@ ffffffffc0200100 t bpf_prog_1234_ours\t[bpf]
         fn any_text_is_harmless(lines in proptest::collection::vec("[0-9a-f]{0,17} [tTwWDq]{0,2} \\PC{0,20}\n?", 0..40), address in any::<u64>()) {
             if let Ok(symbols) = KernelSymbols::from_reader(lines.concat().as_bytes()) {
                 let _ = symbols.symbol(address);
-                prop_assert!(symbols.text_ranges(&["*"]).iter().all(|range| range.start <= range.end));
+                prop_assert!(symbols.text_ranges(&["*"]).iter().all(|(_, range)| range.start <= range.end));
             }
         }
     }
