@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use wallprof_analysis::waits::{FunctionId, Functions, JUDGED_DEPTH, Rules, WAITERS_DEPTH};
+use wallprof_analysis::waits::{FunctionId, Functions, JUDGED_DEPTH, Rules, RulesOfFunctions, WAITERS_DEPTH};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{Frame, FrameId, FrameKind, Meaning, Module, ModuleId, StackEnd, SymbolLine};
 use wallprof_symbols::Origin;
@@ -33,6 +33,7 @@ pub struct StackPlace {
 #[derive(Default)]
 pub struct WaitStacks {
     rules: Arc<Rules>,
+    rules_of_functions: RulesOfFunctions,
     stacks: HashMap<u64, Known>,
     frames: HashMap<FrameId, KnownFrame>,
     functions: Functions,
@@ -73,6 +74,7 @@ enum Naming {
 impl WaitStacks {
     pub fn set_rules(&mut self, rules: Arc<Rules>) {
         self.rules = rules;
+        self.rules_of_functions = RulesOfFunctions::default();
         self.meanings.clear();
     }
 
@@ -195,7 +197,8 @@ impl WaitStacks {
             return None;
         }
         let (users, kernels) = (self.resolved(user), self.resolved(kernel));
-        let meaning = self.rules.meaning(users.as_ref(), kernels.as_ref()).cloned();
+        let known = &mut self.rules_of_functions;
+        let meaning = self.rules.meaning_by(known, users.as_ref(), kernels.as_ref()).cloned();
         if self.meanings.len() == MOST_MEANINGS {
             self.meanings.clear();
         }
