@@ -12,7 +12,7 @@ use wallprof_model::event::Binding;
 use wallprof_model::{Event, Frame, Loss, ModuleId, StackId};
 use wallprof_probe::FileImage;
 use wallprof_symbols::{
-    LazyCalls, ModuleFile, ProcessKey, Processes, exports_function, may_be_dynamic_linker,
+    LazyCalls, ModuleFile, Payer, ProcessKey, Processes, exports_function, may_be_dynamic_linker,
 };
 use wallprof_unwind::{Budget, binders_from_image};
 
@@ -70,7 +70,7 @@ impl Bindings {
 
     /// Emits the bindings in the stacks since the last call.
     pub fn flush(&mut self, accounts: &CpuAccounts, files: &mut FileOf<'_>, emit: &mut dyn FnMut(Event)) {
-        let mut libraries = Libraries { accounts, exporting: HashMap::new() };
+        let mut libraries = Libraries::new(accounts);
         self.count = 0;
         for (caller, met) in std::mem::take(&mut self.waiting) {
             let file = files(caller);
@@ -138,9 +138,16 @@ struct Libraries<'a> {
     accounts: &'a CpuAccounts,
     /// `None`: the owner had no CPU time left.
     exporting: HashMap<(ModuleId, String), Option<bool>>,
+    /// With their payers: to find one reads the list of mounts. They stay open, so that their file systems
+    /// stay what they are.
+    files: HashMap<ModuleId, Option<(ModuleFile, Payer)>>,
 }
 
-impl Libraries<'_> {
+impl<'a> Libraries<'a> {
+    fn new(accounts: &'a CpuAccounts) -> Self {
+        Libraries { accounts, exporting: HashMap::new(), files: HashMap::new() }
+    }
+
     /// The candidate that exports the function. With several or none, or where one of them was not read, the
     /// linker's decision is not known.
     fn of(&mut self, symbol: &str, candidates: &[ModuleId], files: &mut FileOf<'_>) -> Option<String> {
@@ -155,9 +162,22 @@ impl Libraries<'_> {
 
     fn exports(&mut self, module: ModuleId, symbol: &str, files: &mut FileOf<'_>) -> Option<bool> {
         let key = (module, symbol.to_owned());
-        let known = self.exporting.entry(key);
-        let read = |file: ModuleFile| self.accounts.spend(file.payer(), || exports_function(&file, symbol));
-        *known.or_insert_with(|| files(module).map_or(Some(false), read))
+        if let Some(known) = self.exporting.get(&key) {
+            return *known;
+        }
+        let with_payer = |file: ModuleFile| {
+            let payer = file.payer();
+            (file, payer)
+        };
+        let exports = match self.files.entry(module).or_insert_with(|| files(module).map(with_payer)) {
+            Some((file, payer)) => {
+                let payer = *payer;
+                self.accounts.spend(payer, || exports_function(file, payer, symbol))
+            }
+            None => Some(false),
+        };
+        self.exporting.insert(key, exports);
+        exports
     }
 }
 
@@ -252,7 +272,7 @@ mod tests {
         assert!(binders_of(processes.module_file(libc)).is_empty());
         let mut files = |id| processes.module_file(id);
         let accounts = accounts();
-        let mut libraries = Libraries { accounts: &accounts, exporting: HashMap::new() };
+        let mut libraries = Libraries::new(&accounts);
         let found = libraries.of("sched_yield", &[linker, libc], &mut files).expect("libc's");
         assert!(found.contains("libc.so"), "{found}");
         assert_eq!(libraries.of("sched_yield", &[linker], &mut files), None);
@@ -277,7 +297,7 @@ mod tests {
         };
         let accounts = accounts();
         let mut library = || {
-            let mut libraries = Libraries { accounts: &accounts, exporting: HashMap::new() };
+            let mut libraries = Libraries::new(&accounts);
             libraries.of("sched_yield", &[libc, ModuleId(99)], &mut files)
         };
         assert!(library().is_some(), "the other file exports nothing");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use wallprof_model::ThreadRef;
 use wallprof_model::event::{Awaited, Peer, PeerKind, PeerProcess, Role, Stall};
 use wallprof_probe::bpf::{constants as c, stall_record, wait_peer};
-use wallprof_probe::reasons::syscall_name;
+use wallprof_probe::reasons::listed_syscall_name;
 
 use crate::counters::{Folder, SocketList};
 
@@ -58,7 +58,7 @@ pub fn peer_from_record(record: &stall_record) -> Option<Peer> {
         c::PEER_PIPE => PeerKind::Pipe,
         _ => return None,
     };
-    let awaited = awaited_by(syscall_name(record.syscall)?.as_str())?;
+    let awaited = awaited_by(listed_syscall_name(record.syscall)?)?;
     let role = match (u64::from(found.role), awaited) {
         (c::PEER_ROLE_CLIENT, _) => Some(Role::Client),
         (c::PEER_ROLE_SERVER, _) => Some(Role::Server),
@@ -86,7 +86,7 @@ pub fn peer_from_record(record: &stall_record) -> Option<Peer> {
 }
 
 fn record_accepts(record: &stall_record) -> bool {
-    syscall_name(record.syscall).is_some_and(|name| name.starts_with("accept"))
+    listed_syscall_name(record.syscall).is_some_and(|name| name.starts_with("accept"))
 }
 
 /// What a system call on a socket or a pipe waits for; `None`: it may be either.

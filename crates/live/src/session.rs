@@ -82,6 +82,14 @@ pub struct Pending {
     pub runs: u64,
 }
 
+/// The worst lateness of the first pending stalls. Others are appended until a flush takes all. The meaning of
+/// a wait changes only during a flush, so that the lateness of a stall stays what it was.
+#[derive(Default)]
+struct Latest {
+    stalls: usize,
+    ns: u64,
+}
+
 /// Armed probes and everything that is known so far.
 pub struct Session<K: KernelSide = Probes> {
     kernel: K,
@@ -115,6 +123,8 @@ pub struct Session<K: KernelSide = Probes> {
     counters: Option<Counters>,
     /// Records that have arrived and are not emitted yet.
     pending: Inbox,
+    /// How late threads were by the pending stalls.
+    latest: Latest,
     /// The time from which the kernel side sends each second of a thread, if it does.
     seconds_from: Option<u64>,
     /// The meaning of waits for what their own waiters hand on.
@@ -205,6 +215,7 @@ impl<K: KernelSide> Session<K> {
             noise_slice: 0,
             counters: None,
             pending: Inbox::default(),
+            latest: Latest::default(),
             seconds_from: None,
             lock: lock_by_wakers(),
             open: HashMap::new(),
@@ -288,6 +299,7 @@ impl<K: KernelSide> Session<K> {
     ) -> Result<Option<MonoNs>, SessionError> {
         self.kernel.drain_rings(&mut self.pending)?;
         if self.paused {
+            self.latest = Latest::default();
             self.pending.stalls.clear();
             self.pending.seconds.clear();
             self.pending.holder_samples.clear();
@@ -339,13 +351,18 @@ impl<K: KernelSide> Session<K> {
         boundary.saturating_sub(self.flushed_until).div_ceil(SECOND_NS)
     }
 
-    fn pending(&self, boundary: u64) -> Result<Pending, SessionError> {
-        let stalls = &self.pending.stalls;
-        let late = stalls.iter().map(|record| latest_ns(record, self.min_stall_ns, self.meaning(record)));
+    fn pending(&mut self, boundary: u64) -> Result<Pending, SessionError> {
+        let (stalls, before) = (&self.pending.stalls, &self.latest);
+        let late_ns = stalls[before.stalls..]
+            .iter()
+            .map(|record| latest_ns(record, self.min_stall_ns, self.meaning(record)))
+            .fold(before.ns, u64::max);
+        let stalls = stalls.len();
+        self.latest = Latest { stalls, ns: late_ns };
         Ok(Pending {
             seconds: self.seconds_until(boundary),
-            stalls: stalls.len() as u64,
-            late_ns: late.max().unwrap_or(0),
+            stalls: stalls as u64,
+            late_ns,
             runs: self.kernel.runs()?.saturating_sub(self.counts.probe_runs),
         })
     }
@@ -417,6 +434,7 @@ impl<K: KernelSide> Session<K> {
     /// From now on waits and faults this long are stalls.
     pub fn set_min_stall(&mut self, min_stall_ns: u64) {
         self.min_stall_ns = min_stall_ns;
+        self.latest = Latest::default();
         self.controller = Controller::new(min_stall_ns);
         self.kernel.set_min_stall(min_stall_ns);
         self.kernel.set_thresholds(min_stall_ns, min_stall_ns);

@@ -30,54 +30,48 @@ pub trait Lookup {
 /// The stalls in one interval. They are two where a long wait for a CPU, which is involuntary, follows a
 /// voluntary wait.
 pub fn stalls_from_record(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Vec<Stall> {
-    if u64::from(record.flags) & c::STALL_FAULT != 0 {
-        return vec![fault_stall(record, min_stall_ns, lookup)];
+    let is_fault = u64::from(record.flags) & c::STALL_FAULT != 0;
+    let mut whole = times_of(record, min_stall_ns, || lookup.meaning(record));
+    let is_divided = is_divided(record, &whole, min_stall_ns);
+    add_facts(&mut whole, record, lookup);
+    if is_fault {
+        let major = whole.reason == StallReason::Major;
+        whole.fault = Some(fault_from_facts(&record.fault, major));
     }
-    let whole = stall(record, min_stall_ns, lookup);
-    let wait = blocked_for(record);
-    match blocked_voluntarily(record, wait) && !is_overslept(&whole, record.slack_ns, min_stall_ns) {
-        true => whole.divided_at_wakeup(wait, min_stall_ns),
+    match is_divided {
+        true => whole.divided_at_wakeup(blocked_for(record), min_stall_ns),
         false => vec![whole],
     }
 }
 
-/// How late the thread was by the worst stall of this interval in which it was not idle, ns.
+/// How late the thread was by the worst stall of this interval in which it was not idle, ns. It takes neither
+/// stacks nor names.
 pub fn latest_ns(record: &stall_record, min_stall_ns: u64, meaning: Option<Arc<Meaning>>) -> u64 {
-    let stalls = stalls_from_record(record, min_stall_ns, &MeaningAlone(meaning));
-    let late = stalls.iter().filter(|stall| !stall.is_idle()).map(Stall::late_ns);
-    late.max().unwrap_or(0)
-}
-
-/// For use before anything else is known: neither the decision nor the lateness depends on it.
-struct MeaningAlone(Option<Arc<Meaning>>);
-
-impl Lookup for MeaningAlone {
-    fn stack(&self, _: u64) -> Option<StackId> {
-        None
-    }
-
-    fn is_interrupt(&self, _: u64) -> bool {
-        false
-    }
-
-    fn reference(&self, other: &wallprof_probe::bpf::other_thread) -> ThreadRef {
-        ThreadRef { key: None, pid: other.tgid, tid: other.tid, comm: String::new(), title: None }
-    }
-
-    fn owner(&self, _: u32, _: u32) -> Option<ThreadRef> {
-        None
-    }
-
-    fn meaning(&self, _: &stall_record) -> Option<Arc<Meaning>> {
-        self.0.clone()
-    }
-
-    fn word_source(&self, _: u32) -> Option<Arc<WordSource>> {
-        None
+    let whole = times_of(record, min_stall_ns, || meaning);
+    let lateness = |stall: &Stall| if stall.is_idle() { 0 } else { stall.late_ns() };
+    match is_divided(record, &whole, min_stall_ns) {
+        true => {
+            let parts = whole.divided_at_wakeup(blocked_for(record), min_stall_ns);
+            parts.iter().map(lateness).max().unwrap_or(0)
+        }
+        false => lateness(&whole),
     }
 }
 
-fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall {
+/// Whether the late return from a voluntary wait is a stall of its own, if it is long enough.
+fn is_divided(record: &stall_record, whole: &Stall, min_stall_ns: u64) -> bool {
+    whole.kind == StallKind::OffCpu
+        && blocked_voluntarily(record, blocked_for(record))
+        && !is_overslept(whole, record.slack_ns, min_stall_ns)
+}
+
+/// The interval with its times, its reason and its meaning, and what follows from them: whether it was
+/// voluntary, and how late the thread was. The owner of its lock is unknown.
+fn times_of(
+    record: &stall_record,
+    min_stall_ns: u64,
+    meaning: impl FnOnce() -> Option<Arc<Meaning>>,
+) -> Stall {
     let flag = |flag: u64| u64::from(record.flags) & flag != 0;
     let duration_ns = record.end.saturating_sub(record.start);
     let runnable_ns = record.runnable_ns.min(duration_ns);
@@ -90,34 +84,21 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
     };
     // A sleep within a longer system call has no timeout, such as one for a disk within poll(2).
     let has_timeout = wait.is_voluntary() || wait == Reason::Lock;
-    let asked_ns = (flag(c::STALL_ASKED) && has_timeout).then_some(record.asked_ns);
     let whole = Stall {
-        thread: ThreadKey(record.key),
-        comm: name_from_bytes(&record.comm),
-        kind: StallKind::OffCpu,
-        reason,
         voluntary: false,
-        start: MonoNs(record.start),
         end: MonoNs(record.end),
         open: u64::from(record.r#type) == c::RECORD_OPEN,
         blocked_ns,
         runnable_ns,
-        syscall: syscall_name(record.syscall),
-        cpu: Some(record.cpu),
-        priority: i16::try_from(record.priority).ok(),
-        user: lookup.stack(record.user_stack),
-        kernel: lookup.stack(record.kernel_stack),
-        waker: flag(c::STALL_WOKEN).then(|| waker(record, lookup)),
-        lock: lock(record, lookup),
-        owner_sample: None,
-        ran_instead: ran_instead(record, lookup),
-        fault: None,
-        asked_ns,
-        file: flag(c::STALL_FILE).then(|| waited_file(&record.fault)),
-        peer: peer_from_record(record).map(Box::new),
-        word: flag(c::STALL_WORD).then(|| word(record, lookup)).flatten(),
-        meaning: matches!(reason, StallReason::Blocked(_)).then(|| lookup.meaning(record)).flatten(),
+        lock: lock_address(record).map(|address| Lock { address, owner: None }),
+        asked_ns: (flag(c::STALL_ASKED) && has_timeout).then_some(record.asked_ns),
+        ..Stall::new(ThreadKey(record.key), reason, MonoNs(record.start), duration_ns)
     };
+    if flag(c::STALL_FAULT) {
+        return fault_from_interval(record, whole);
+    }
+    let meaning = matches!(reason, StallReason::Blocked(_)).then(meaning).flatten();
+    let whole = Stall { meaning, ..whole };
     let returned_in_time = match reason {
         StallReason::Runnable => whole.overslept_ns().is_some() && runnable_ns < min_stall_ns,
         _ => true,
@@ -128,17 +109,52 @@ fn stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall
     Stall { voluntary, ..whole }
 }
 
-/// A futex, or a lock of the kernel that names its owner: that has no address in the process.
-fn lock(record: &stall_record, lookup: &dyn Lookup) -> Option<Lock> {
-    let flag = |flag: u64| u64::from(record.flags) & flag != 0;
-    if flag(c::STALL_LOCK) {
-        let owner = flag(c::STALL_OWNER).then(|| lookup.owner(record.key, record.lock_owner)).flatten();
-        let is_believed = |owner: &ThreadRef| !flag(c::STALL_OWNER_IF_IT_WOKE) || is_waker(record, owner);
-        let owner = owner.filter(is_believed);
-        return Some(Lock { address: record.lock_address, owner });
+/// A page fault is never voluntary. Its waits are parts of it.
+fn fault_from_interval(record: &stall_record, whole: Stall) -> Stall {
+    let major = u64::from(record.reason) == c::SLEEP_FAULT_MAJOR;
+    Stall {
+        kind: StallKind::Fault,
+        reason: if major { StallReason::Major } else { StallReason::Minor },
+        blocked_ns: record.blocked_ns.min(whole.duration_ns() - whole.runnable_ns),
+        ..whole
     }
-    let owner = flag(c::STALL_KERNEL_OWNER).then(|| lookup.reference(&record.kernel_owner))?;
-    Some(Lock { address: 0, owner: Some(owner) })
+}
+
+/// Adds what does not depend on the times: names, stacks and other threads.
+fn add_facts(stall: &mut Stall, record: &stall_record, lookup: &dyn Lookup) {
+    let flag = |flag: u64| u64::from(record.flags) & flag != 0;
+    stall.comm = name_from_bytes(&record.comm);
+    stall.syscall = syscall_name(record.syscall);
+    stall.cpu = Some(record.cpu);
+    stall.priority = i16::try_from(record.priority).ok();
+    stall.user = lookup.stack(record.user_stack);
+    stall.kernel = lookup.stack(record.kernel_stack);
+    stall.waker = flag(c::STALL_WOKEN).then(|| waker(record, lookup));
+    if let Some(lock) = &mut stall.lock {
+        lock.owner = lock_owner(record, lookup);
+    }
+    stall.ran_instead = ran_instead(record, lookup);
+    stall.file = flag(c::STALL_FILE).then(|| waited_file(&record.fault));
+    stall.peer = peer_from_record(record).map(Box::new);
+    stall.word = flag(c::STALL_WORD).then(|| word(record, lookup)).flatten();
+}
+
+/// Of a futex; 0 for a lock of the kernel that names its owner, which has no address in the process.
+fn lock_address(record: &stall_record) -> Option<u64> {
+    let flag = |flag: u64| u64::from(record.flags) & flag != 0;
+    match flag(c::STALL_LOCK) {
+        true => Some(record.lock_address),
+        false => flag(c::STALL_KERNEL_OWNER).then_some(0),
+    }
+}
+
+fn lock_owner(record: &stall_record, lookup: &dyn Lookup) -> Option<ThreadRef> {
+    let flag = |flag: u64| u64::from(record.flags) & flag != 0;
+    if !flag(c::STALL_LOCK) {
+        return Some(lookup.reference(&record.kernel_owner));
+    }
+    let owner = flag(c::STALL_OWNER).then(|| lookup.owner(record.key, record.lock_owner)).flatten();
+    owner.filter(|owner| !flag(c::STALL_OWNER_IF_IT_WOKE) || is_waker(record, owner))
 }
 
 fn is_waker(record: &stall_record, thread: &ThreadRef) -> bool {
@@ -169,22 +185,6 @@ fn waited_file(facts: &fault_facts) -> WaitedFile {
 fn word(record: &stall_record, lookup: &dyn Lookup) -> Option<WaitWord> {
     let source = lookup.word_source(record.word_definition)?;
     Some(WaitWord { source, value: record.word, text: None })
-}
-
-/// A page fault is never voluntary. Its waits are parts of it.
-fn fault_stall(record: &stall_record, min_stall_ns: u64, lookup: &dyn Lookup) -> Stall {
-    let major = u64::from(record.reason) == c::SLEEP_FAULT_MAJOR;
-    let whole = stall(record, min_stall_ns, lookup);
-    let duration_ns = record.end.saturating_sub(record.start);
-    Stall {
-        kind: StallKind::Fault,
-        reason: if major { StallReason::Major } else { StallReason::Minor },
-        voluntary: false,
-        blocked_ns: record.blocked_ns.min(duration_ns - whole.runnable_ns),
-        meaning: None,
-        fault: Some(fault_from_facts(&record.fault, major)),
-        ..whole
-    }
 }
 
 fn fault_from_facts(facts: &fault_facts, major: bool) -> Fault {

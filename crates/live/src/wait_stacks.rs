@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use wallprof_analysis::waits::{FunctionId, Functions, JUDGED_DEPTH, Rules, WAITERS_DEPTH};
+use wallprof_analysis::waits::{FunctionId, Functions, JUDGED_DEPTH, Rules, RulesOfFunctions, WAITERS_DEPTH};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{Frame, FrameId, FrameKind, Meaning, Module, ModuleId, StackEnd, SymbolLine};
 use wallprof_symbols::Origin;
@@ -33,6 +33,7 @@ pub struct StackPlace {
 #[derive(Default)]
 pub struct WaitStacks {
     rules: Arc<Rules>,
+    rules_of_functions: RulesOfFunctions,
     stacks: HashMap<u64, Known>,
     frames: HashMap<FrameId, KnownFrame>,
     functions: Functions,
@@ -40,7 +41,7 @@ pub struct WaitStacks {
     unnamed: BTreeMap<Origin, Vec<FrameId>>,
     missed: HashSet<u64>,
     meanings: HashMap<(u64, u64), Option<Arc<Meaning>>>,
-    /// Frames got names since results were computed.
+    /// Frames of which results were computed have other names now.
     is_stale: bool,
     /// Counts uses.
     clock: u64,
@@ -59,6 +60,8 @@ struct KnownFrame {
     resolved: Arc<ResolvedFrame>,
     origin: Option<Origin>,
     naming: Naming,
+    /// Results were computed by its present name.
+    is_used: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,6 +74,7 @@ enum Naming {
 impl WaitStacks {
     pub fn set_rules(&mut self, rules: Arc<Rules>) {
         self.rules = rules;
+        self.rules_of_functions = RulesOfFunctions::default();
         self.meanings.clear();
     }
 
@@ -155,7 +159,7 @@ impl WaitStacks {
             && frame.resolved.lines.iter().all(|line| line.symbol.is_none());
         if is_new {
             frame.resolved = Arc::new(ResolvedFrame { lines: lines.to_vec(), ..(*frame.resolved).clone() });
-            self.is_stale = true;
+            self.is_stale |= frame.is_used;
         }
     }
 
@@ -193,7 +197,8 @@ impl WaitStacks {
             return None;
         }
         let (users, kernels) = (self.resolved(user), self.resolved(kernel));
-        let meaning = self.rules.meaning(users.as_ref(), kernels.as_ref()).cloned();
+        let known = &mut self.rules_of_functions;
+        let meaning = self.rules.meaning_by(known, users.as_ref(), kernels.as_ref()).cloned();
         if self.meanings.len() == MOST_MEANINGS {
             self.meanings.clear();
         }
@@ -235,12 +240,17 @@ impl WaitStacks {
 
     /// The consumer has forgotten these. They arrive again, under other numbers, when they are used again.
     pub fn forget(&mut self, stacks: impl Iterator<Item = u64>, frames: &HashSet<FrameId>) {
+        let before = self.stacks.len();
         for stack in stacks {
             self.stacks.remove(&stack);
         }
         if !frames.is_empty() {
             self.stacks.retain(|_, known| !known.frames.iter().any(|id| frames.contains(id)));
             self.frames.retain(|id, _| !frames.contains(id));
+        }
+        if self.stacks.len() < before {
+            let is_known = |stack: &u64| *stack == 0 || self.stacks.contains_key(stack);
+            self.meanings.retain(|(user, kernel), _| is_known(user) && is_known(kernel));
         }
     }
 
@@ -254,10 +264,16 @@ impl WaitStacks {
         Some(functions)
     }
 
-    fn resolved(&self, stack: u64) -> Option<ResolvedStack> {
-        let frames = self.stacks.get(&stack)?.frames.iter();
-        let frames = frames.filter_map(|id| Some(self.frames.get(id)?.resolved.clone())).collect();
-        Some(ResolvedStack { frames, end: StackEnd::Complete })
+    fn resolved(&mut self, stack: u64) -> Option<ResolvedStack> {
+        let of_stack = self.stacks.get(&stack)?.frames.iter();
+        let mut frames = Vec::with_capacity(of_stack.len());
+        for id in of_stack {
+            if let Some(frame) = self.frames.get_mut(id) {
+                frame.is_used = true;
+                frames.push(frame.resolved.clone());
+            }
+        }
+        Some(ResolvedStack { frames: frames.into(), end: StackEnd::Complete })
     }
 
     fn drop_oldest(&mut self) {
@@ -300,7 +316,7 @@ impl KnownFrame {
             address: frame.address,
             lines: vec![SymbolLine::default()],
         });
-        KnownFrame { resolved, origin, naming: Naming::NotNeeded }
+        KnownFrame { resolved, origin, naming: Naming::NotNeeded, is_used: false }
     }
 }
 
@@ -374,6 +390,21 @@ mod tests {
         assert_ne!(one, other);
         stacks.name(FrameId(0x20), &[SymbolLine { symbol: Some("poll".into()), ..Default::default() }]);
         assert_ne!(stacks.place(1), Some(one), "a name that comes late counts");
+    }
+
+    #[test]
+    fn only_names_of_functions_that_were_looked_at_change_what_is_known() {
+        let mut stacks = met(&[(1, &[0x20, 0x50]), (2, &[0x30, 0x60])]);
+        stacks.place(1);
+        name_all(&mut stacks, NAMES);
+        let (place, meaning) = (stacks.place(1), stacks.ask_rules(1, 0));
+        assert!(place.is_some() && meaning.is_none());
+        stacks.place(2);
+        name_all(&mut stacks, NAMES);
+        assert!(!stacks.is_stale && stacks.meanings.contains_key(&(1, 0)), "stack 1 has none of the names");
+        assert!(stacks.place(2).is_some());
+        stacks.forget([1].into_iter(), &HashSet::new());
+        assert!(stacks.meanings.is_empty(), "it may come back with other names");
     }
 
     #[test]

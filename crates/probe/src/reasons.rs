@@ -235,15 +235,18 @@ pub fn syscall_classes() -> [u8; c::MAX_SYSCALLS as usize] {
     classes
 }
 
-/// The name of a system call, or its number where this table has none.
+/// The name of a system call, or its number where the tables have none.
 pub fn syscall_name(number: i32) -> Option<String> {
+    let named = listed_syscall_name(number).map(str::to_owned);
+    named.or_else(|| Some(format!("syscall_{}", u16::try_from(number).ok()?)))
+}
+
+/// The name of a system call that the tables have.
+pub fn listed_syscall_name(number: i32) -> Option<&'static str> {
     let number = u16::try_from(number).ok()?;
-    let named = SYSCALLS
-        .iter()
-        .map(|(at, name, _)| (at, name))
-        .chain(OTHER_SYSCALLS.iter().map(|(at, name)| (at, name)));
-    let found = named.into_iter().find(|(at, _)| **at == number);
-    Some(found.map_or_else(|| format!("syscall_{number}"), |(_, name)| (*name).to_string()))
+    let classed = SYSCALLS.binary_search_by_key(&number, |(at, ..)| *at).map(|at| SYSCALLS[at].1);
+    let other = || OTHER_SYSCALLS.binary_search_by_key(&number, |(at, _)| *at).map(|at| OTHER_SYSCALLS[at].1);
+    classed.or_else(|_| other()).ok()
 }
 
 #[cfg(test)]
@@ -253,6 +256,7 @@ mod tests {
     #[test]
     fn tables_are_sorted_and_disjoint() {
         assert!(SYSCALLS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert!(OTHER_SYSCALLS.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert!(OTHER_SYSCALLS.iter().all(|(number, _)| SYSCALLS.iter().all(|(at, ..)| at != number)));
         assert!(KERNEL_SITES.len() <= c::MAX_SITES as usize);
     }

@@ -63,7 +63,7 @@ pub(crate) fn bytes_of(stall: &Stall) -> u64 {
 /// have a row.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    pub stall: Stall,
+    pub stall: Box<Stall>,
     pub row: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Candidate {
 #[derive(Default)]
 pub(crate) struct Division {
     pub kept: Vec<Candidate>,
-    pub folded: Vec<Stall>,
+    pub folded: Vec<Box<Stall>>,
 }
 
 /// Keeps every stall with a row, then those of threads that were not idle, the latest first, then idle ones,
@@ -91,7 +91,7 @@ pub(crate) fn divide(candidates: Vec<Candidate>, allowance: Allowance) -> Divisi
 
 fn select(candidates: &[Candidate], allowance: Allowance) -> Vec<bool> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
-    order.sort_by_key(|&index| rank(&candidates[index]));
+    order.sort_by_cached_key(|&index| rank(&candidates[index]));
     let mut used = 0;
     let mut is_kept = vec![false; candidates.len()];
     for index in order {
@@ -119,7 +119,7 @@ mod tests {
     use wallprof_model::{Meaning, MeaningSource, MonoNs, Reason, StallReason, ThreadKey};
 
     fn candidate(duration_ns: u64, voluntary: bool, row: Option<u64>) -> Candidate {
-        Candidate { stall: stall(duration_ns, voluntary), row }
+        Candidate { stall: stall(duration_ns, voluntary).into(), row }
     }
 
     fn stall(duration_ns: u64, voluntary: bool) -> Stall {
@@ -130,7 +130,7 @@ mod tests {
     /// The durations of the kept stalls and of the folded ones.
     fn durations(division: &Division) -> (Vec<u64>, Vec<u64>) {
         let kept = division.kept.iter().map(|candidate| candidate.stall.duration_ns()).collect();
-        (kept, division.folded.iter().map(Stall::duration_ns).collect())
+        (kept, division.folded.iter().map(|stall| stall.duration_ns()).collect())
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         };
         let timed_lock = Stall { asked_ns: Some(900), ..stall(905, false) };
         let candidates = [stall(10, false), sleep, stall(20, false), timed_lock];
-        let candidates = candidates.map(|stall| Candidate { stall, row: None }).to_vec();
+        let candidates = candidates.map(|stall| Candidate { stall: stall.into(), row: None }).to_vec();
         let division = divide(candidates, Allowance { bytes: 3 * one, voluntary_bytes: 0 });
         assert_eq!(durations(&division), (vec![10, 20, 905], vec![906]));
     }
@@ -182,7 +182,8 @@ mod tests {
         let one = bytes_of(&stall(1, true));
         let source = MeaningSource::Wakers;
         let meaning = Meaning { name: "lock".into(), software: None, idle: false, holder: true, source };
-        let lock = Candidate { stall: Stall { meaning: Some(meaning.into()), ..stall(10, true) }, row: None };
+        let lock = Stall { meaning: Some(meaning.into()), ..stall(10, true) };
+        let lock = Candidate { stall: lock.into(), row: None };
         let candidates = vec![candidate(20, true, None), lock];
         let division = divide(candidates, Allowance { bytes: one, voluntary_bytes: 0 });
         assert_eq!(durations(&division), (vec![10], vec![20]));

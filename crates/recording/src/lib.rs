@@ -12,6 +12,7 @@ mod counters;
 mod database;
 mod error;
 mod excerpt;
+mod file_sums;
 mod findings;
 mod folded;
 mod foreign;

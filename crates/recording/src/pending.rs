@@ -69,6 +69,14 @@ pub(crate) struct SpanSum {
     pub states: SpanStates,
 }
 
+impl SpanSum {
+    pub fn add(&mut self, more: &SpanSum) {
+        self.count = self.count.saturating_add(more.count);
+        self.max_ns = self.max_ns.max(more.max_ns);
+        self.states.add(&more.states);
+    }
+}
+
 /// Rows of other tables; 0 is none.
 #[derive(Clone, Copy)]
 pub(crate) struct LateRow {
@@ -187,7 +195,7 @@ pub(crate) struct StallRow {
     pub id: u64,
     /// The file may have the row already, from when the stall was open.
     pub replaces: bool,
-    pub stall: Stall,
+    pub stall: Box<Stall>,
     pub comm: u32,
     pub syscall: Option<u32>,
     pub waker: Option<u32>,

@@ -19,6 +19,7 @@ use wallprof_model::{ClockAnchor, Event, Forgotten, Loss, MonoNs, ThreadKey};
 use crate::budget::SizeBudget;
 use crate::database::Database;
 use crate::error::Result;
+use crate::file_sums::FileSums;
 use crate::ids::{Ids, UNKNOWN_REFERENCE};
 use crate::intern::{StackTree, Texts, clipped};
 use crate::kept::KeptStalls;
@@ -45,6 +46,8 @@ pub struct Recorder {
     tree: StackTree,
     next_stall: u64,
     pending: Pending,
+    /// `None` in a recording of bounded size, where each commit has rows of its own.
+    file_sums: Option<FileSums>,
     written: Summary,
     /// The last reading of both clocks.
     clock: Option<ClockAnchor>,
@@ -69,6 +72,7 @@ impl Recorder {
             tree: StackTree::new(counted),
             next_stall: 1,
             pending: Pending::default(),
+            file_sums: (!counted).then(FileSums::new),
             written: Summary::default(),
             clock: start.clock,
             window: start.retention.map(Window::new),
@@ -128,7 +132,7 @@ impl Recorder {
             Event::EventName { index, name } => {
                 self.pending.events.insert(index, clipped(&name).to_owned());
             }
-            Event::Stall(stall) => self.stall(*stall),
+            Event::Stall(stall) => self.stall(stall),
             Event::Interrupt(delta) => self.interrupt(delta),
             Event::Intrusion(delta) => self.intrusion(&delta),
             Event::KernelDelay(work) => {
@@ -215,8 +219,13 @@ impl Recorder {
         let unknown = std::mem::take(&mut self.ids.unknown);
         self.pending.lose(UNKNOWN_REFERENCE, unknown);
         let progress = Progress { last: self.last, end, flush_second: self.flush_second() };
-        self.database.change(|to| write::write(to, &self.pending, progress))?;
+        self.database.change(|to| write::write(to, &self.pending, self.file_sums.as_ref(), progress))?;
         let pending = std::mem::take(&mut self.pending);
+        if let Some(sums) = &mut self.file_sums {
+            sums.add(&pending);
+            let ended = pending.threads.iter().filter(|(_, change)| change.end.is_some());
+            ended.for_each(|(thread, _)| sums.end(*thread));
+        }
         if let Some(window) = &mut self.window {
             window.generations.wrote_second(progress.flush_second);
             let seconds =

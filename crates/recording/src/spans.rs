@@ -9,6 +9,7 @@ use wallprof_model::{
     LateSample, MonoNs, Span, SpanDelta, SpanSource, SpanStates, StackId, State, ThreadKey,
 };
 
+use crate::file_sums::FileSums;
 use crate::lists::{expand, span_columns};
 use crate::pending::{LateRow, Pending, SpanKey, SpanSum};
 use crate::reader::Reader;
@@ -18,9 +19,17 @@ use crate::row::{coded, named, nonzero, unsigned};
 const MOST_SPANS: usize = 100_000;
 const MOST_SUMS: usize = 1_000_000;
 
-pub(crate) fn write(to: &Connection, pending: &Pending, flush_second: u32) -> SqlResult<()> {
+pub(crate) fn write(
+    to: &Connection,
+    pending: &Pending,
+    known: Option<&FileSums>,
+    flush_second: u32,
+) -> SqlResult<()> {
     if !pending.span_cells.is_empty() {
-        write_sums(to, pending.span_cells.iter().map(|(key, sum)| (*key, *sum)), flush_second)?;
+        let sums = || pending.span_cells.iter().map(|(key, sum)| (*key, *sum));
+        let with_known = |(key, sum)| known.and_then(|known| Some((key, known.span_with(key, &sum)?)));
+        replace_sums(to, sums().filter_map(with_known), flush_second)?;
+        write_sums(to, sums().filter(|sum| with_known(*sum).is_none()), flush_second)?;
     }
     pending.spans.iter().try_for_each(|(span, kind)| write_span(to, span, *kind, flush_second))?;
     pending.late.iter().try_for_each(|row| write_late(to, row, flush_second))
@@ -37,24 +46,50 @@ fn write_late(to: &Connection, row: &LateRow, flush_second: u32) -> SqlResult<()
     to.prepare_cached(sql)?.execute(params_from_iter(values)).map(drop)
 }
 
+/// Adds to the sums that the file may have.
 pub(crate) fn write_sums(
     to: &Connection,
     sums: impl IntoIterator<Item = (SpanKey, SpanSum)>,
     flush_second: u32,
 ) -> SqlResult<()> {
-    let values = vec!["?"; 7 + span_columns().len()].join(", ");
     let sql = format!(
-        "INSERT INTO span_cell (flush_second, thread, source, kind, bucket, count, max_ns,
-             EACH_SPAN_STATE[, ][#_ns])
-         VALUES ({values})
+        "INSERT {}
          ON CONFLICT DO UPDATE SET count = count + excluded.count, max_ns = max(max_ns, excluded.max_ns),
-             EACH_SPAN_STATE[, ][#_ns = #_ns + excluded.#_ns]"
+             EACH_SPAN_STATE[, ][#_ns = #_ns + excluded.#_ns]",
+        into_span_cell()
     );
-    let mut upsert = to.prepare_cached(&expand(&sql))?;
+    execute_for_each(to, &expand(&sql), sums, flush_second)
+}
+
+/// Replaces the sums that the file may have.
+fn replace_sums(
+    to: &Connection,
+    sums: impl IntoIterator<Item = (SpanKey, SpanSum)>,
+    flush_second: u32,
+) -> SqlResult<()> {
+    let sql = expand(&format!("INSERT OR REPLACE {}", into_span_cell()));
+    execute_for_each(to, &sql, sums, flush_second)
+}
+
+fn into_span_cell() -> String {
+    let values = vec!["?"; 7 + span_columns().len()].join(", ");
+    format!(
+        "INTO span_cell (flush_second, thread, source, kind, bucket, count, max_ns, EACH_SPAN_STATE[, ][#_ns])
+         VALUES ({values})"
+    )
+}
+
+fn execute_for_each(
+    to: &Connection,
+    sql: &str,
+    sums: impl IntoIterator<Item = (SpanKey, SpanSum)>,
+    flush_second: u32,
+) -> SqlResult<()> {
+    let mut statement = to.prepare_cached(sql)?;
     for ((thread, source, kind, bucket), sum) in sums {
         let key = [integer(flush_second), integer(thread), text(source), integer(kind), integer(bucket)];
         let numbers = [sum.count, sum.max_ns].into_iter().chain(sum.states.0).map(number);
-        upsert.execute(params_from_iter(key.into_iter().chain(numbers)))?;
+        statement.execute(params_from_iter(key.into_iter().chain(numbers)))?;
     }
     Ok(())
 }

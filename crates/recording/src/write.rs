@@ -4,6 +4,7 @@ use rusqlite::{Connection, Result, ToSql, params};
 use wallprof_model::histogram::Cell;
 use wallprof_model::{CallFrame, Mark, MonoNs};
 
+use crate::file_sums::FileSums;
 use crate::intern::clipped;
 use crate::ledger;
 use crate::pending::{Pending, StallRow};
@@ -20,20 +21,26 @@ pub(crate) struct Progress {
     pub flush_second: u32,
 }
 
-pub(crate) fn write(to: &Connection, pending: &Pending, progress: Progress) -> Result<()> {
+/// `known`: sums that the file has.
+pub(crate) fn write(
+    to: &Connection,
+    pending: &Pending,
+    known: Option<&FileSums>,
+    progress: Progress,
+) -> Result<()> {
     write_names(to, pending)?;
     write_threads(to, pending)?;
     write_code(to, pending)?;
     write_stacks(to, pending)?;
     write_ledger(to, pending)?;
-    write_latency(to, pending, progress.flush_second)?;
+    write_latency(to, pending, known, progress.flush_second)?;
     write_samples(to, pending)?;
     write_stalls(to, pending)?;
     write_folded(to, pending, progress.flush_second)?;
     write_interrupts(to, pending, progress.flush_second)?;
     write_intrusions(to, pending, progress.flush_second)?;
     write_kernel_delays(to, pending, progress.flush_second)?;
-    spans::write(to, pending, progress.flush_second)?;
+    spans::write(to, pending, known, progress.flush_second)?;
     write_calls(to, pending)?;
     write_counters(to, pending)?;
     write_losses(to, pending, progress.flush_second)?;
@@ -165,16 +172,29 @@ fn write_ledger(to: &Connection, pending: &Pending) -> Result<()> {
     Ok(())
 }
 
-fn write_latency(to: &Connection, pending: &Pending, flush_second: u32) -> Result<()> {
+fn write_latency(
+    to: &Connection,
+    pending: &Pending,
+    known: Option<&FileSums>,
+    flush_second: u32,
+) -> Result<()> {
     let mut upsert = to.prepare_cached(
         "INSERT INTO latency_cell (flush_second, thread, metric_code, bucket, count, total_ns, max_ns)
          VALUES (?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO UPDATE SET count = count + excluded.count, total_ns = total_ns + excluded.total_ns,
              max_ns = max(max_ns, excluded.max_ns)",
     )?;
-    for ((thread, metric, bucket), cell) in &pending.latency {
-        let [count, total, max] = cell_numbers(cell);
-        upsert.execute(params![flush_second, thread, metric, bucket, count, total, max])?;
+    let mut replace = to.prepare_cached(
+        "INSERT OR REPLACE INTO latency_cell (flush_second, thread, metric_code, bucket, count, total_ns,
+             max_ns)
+         VALUES (?, ?, ?, ?, ?, ?, ?)",
+    )?;
+    for (key, cell) in &pending.latency {
+        let sum = known.and_then(|known| known.latency_with(*key, cell));
+        let statement = if sum.is_some() { &mut replace } else { &mut upsert };
+        let (thread, metric, bucket) = key;
+        let [count, total, max] = sum.unwrap_or_else(|| cell_numbers(cell));
+        statement.execute(params![flush_second, thread, metric, bucket, count, total, max])?;
     }
     Ok(())
 }
@@ -513,7 +533,7 @@ fn write_progress(to: &Connection, progress: Progress) -> Result<()> {
         .map(drop)
 }
 
-fn cell_numbers(cell: &Cell) -> [i64; 3] {
+pub(crate) fn cell_numbers(cell: &Cell) -> [i64; 3] {
     [sum(cell.count), sum(cell.total_ns), sum(cell.max_ns)]
 }
 

@@ -13,7 +13,7 @@ use crate::demangle::readable_name;
 use crate::elf_records::{Class, SymbolFields};
 use crate::exported::exporting_table;
 use crate::file_access::FileAccess;
-use crate::module::ModuleFile;
+use crate::module::{ModuleFile, Payer};
 use crate::needed::needs_nothing;
 use crate::plt::PltNames;
 use crate::read_at::read_bounded;
@@ -78,9 +78,11 @@ impl<'m> LazyCalls<'m> {
     }
 }
 
-/// Whether a module exports a function of this name.
-pub fn exports_function(module: &ModuleFile, symbol: &str) -> bool {
-    readable_here(module).and_then(|file| exports(file, symbol)).unwrap_or(false)
+/// Whether a module exports a function of this name. `payer` is the module's: a file whose reads may block is
+/// not read.
+pub fn exports_function(module: &ModuleFile, payer: Payer, symbol: &str) -> bool {
+    let file = module.file.as_deref().filter(|_| !payer.may_block);
+    file.and_then(|file| exports(file, symbol)).unwrap_or(false)
 }
 
 /// The address of a variable that a module exports, an ELF virtual address. `None`: it exports none of this

@@ -101,7 +101,7 @@ fn nothing_else_reads_a_served_file() {
     let Some((mount, module)) = mounted(TEST, &program, false) else { return };
     assert!(lacks_debug_info(&module, &ResolverOptions { debug_dirs: vec![], ..Default::default() }));
     assert!(LazyCalls::read(&module).is_none());
-    assert!(!exports_function(&module, "wanted"));
+    assert!(!exports_function(&module, module.payer(), "wanted"));
     assert!(!may_be_dynamic_linker(module.file.as_ref().expect("a file")));
     assert!(!mount.was_read() && !mount.was_asked_for_its_state());
 }

@@ -33,7 +33,7 @@ use ends::{DISK_ENDS, Ends, FUSE_ENDS};
 pub use functions::{FunctionId, Functions};
 pub use judge::{Shares, judge, median_depth};
 use rules::Matcher;
-pub use rules::{Rule, Rules, RulesError};
+pub use rules::{Rule, Rules, RulesError, RulesOfFunctions};
 use slices::Single;
 pub use slices::is_continued;
 pub use words::WordRule;

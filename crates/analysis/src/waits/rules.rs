@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use serde::de::{self, Visitor};
@@ -256,27 +255,72 @@ impl Rules {
         self.words.iter()
     }
 
-    /// The meaning of a wait with these stacks. For many stacks, [`Matcher`] is faster.
+    /// The meaning of a wait with these stacks.
     pub fn meaning(
         &self,
         user: Option<&ResolvedStack>,
         kernel: Option<&ResolvedStack>,
     ) -> Option<&Arc<Meaning>> {
-        Matcher::new(self).meaning(user, kernel)
+        self.meaning_by(&mut RulesOfFunctions::default(), user, kernel)
+    }
+
+    /// The same for many stacks, whose functions are the same ones again and again. `known` is kept from one
+    /// call to the next, with the same rules.
+    pub fn meaning_by(
+        &self,
+        known: &mut RulesOfFunctions,
+        user: Option<&ResolvedStack>,
+        kernel: Option<&ResolvedStack>,
+    ) -> Option<&Arc<Meaning>> {
+        [user, kernel].into_iter().flatten().find_map(|stack| self.meaning_of(known, stack))
+    }
+
+    fn meaning_of(&self, known: &mut RulesOfFunctions, stack: &ResolvedStack) -> Option<&Arc<Meaning>> {
+        let functions: Vec<Function<'_>> = stack.frames.iter().flat_map(functions_of).collect();
+        (0..functions.len()).find_map(|at| {
+            let (frame, symbol) = functions[at];
+            let about = known.of(self, symbol?);
+            let mut rules = about.iter().map(|&index| &self.rules[index]);
+            rules.find(|rule| rule.matches(frame, &functions[at + 1..])).map(|rule| &rule.meaning)
+        })
     }
 }
 
-/// Asks the rules about many stacks. Their functions are the same ones again and again: it keeps which rules
-/// are about which function.
+/// Which rules are about which function.
+#[derive(Default)]
+pub struct RulesOfFunctions {
+    /// By function, indices of rules.
+    about: HashMap<String, Arc<[usize]>>,
+}
+
+/// At this number of functions all are forgotten, at some 100 bytes each.
+const MOST_FUNCTIONS: usize = 16_384;
+
+impl RulesOfFunctions {
+    fn of(&mut self, rules: &Rules, function: &str) -> Arc<[usize]> {
+        if let Some(known) = self.about.get(function) {
+            return Arc::clone(known);
+        }
+        let of_function =
+            rules.rules.iter().enumerate().filter(|(_, rule)| any(&rule.globs.functions, function));
+        let about: Arc<[usize]> = of_function.map(|(index, _)| index).collect();
+        if self.about.len() == MOST_FUNCTIONS {
+            self.about.clear();
+        }
+        self.about.insert(function.to_owned(), Arc::clone(&about));
+        about
+    }
+}
+
+/// Asks the same rules about many stacks.
 pub(super) struct Matcher<'r> {
     rules: &'r Rules,
-    /// By function, indices of rules.
-    about: HashMap<String, Rc<[usize]>>,
+    known: RulesOfFunctions,
 }
 
 impl<'r> Matcher<'r> {
     pub(super) fn new(rules: &'r Rules) -> Self {
-        Matcher { rules, about: HashMap::new() }
+        Matcher { rules, known: RulesOfFunctions::default() }
     }
 
     pub(super) fn meaning(
@@ -284,28 +328,7 @@ impl<'r> Matcher<'r> {
         user: Option<&ResolvedStack>,
         kernel: Option<&ResolvedStack>,
     ) -> Option<&'r Arc<Meaning>> {
-        [user, kernel].into_iter().flatten().find_map(|stack| self.meaning_of(stack))
-    }
-
-    fn meaning_of(&mut self, stack: &ResolvedStack) -> Option<&'r Arc<Meaning>> {
-        let functions: Vec<Function<'_>> = stack.frames.iter().flat_map(functions_of).collect();
-        (0..functions.len()).find_map(|at| {
-            let (frame, symbol) = functions[at];
-            let about = self.about(symbol?);
-            let mut rules = about.iter().map(|&index| &self.rules.rules[index]);
-            rules.find(|rule| rule.matches(frame, &functions[at + 1..])).map(|rule| &rule.meaning)
-        })
-    }
-
-    fn about(&mut self, function: &str) -> Rc<[usize]> {
-        if let Some(known) = self.about.get(function) {
-            return Rc::clone(known);
-        }
-        let rules = self.rules.rules.iter().enumerate();
-        let about: Rc<[usize]> =
-            rules.filter(|(_, rule)| any(&rule.globs.functions, function)).map(|(index, _)| index).collect();
-        self.about.insert(function.to_owned(), Rc::clone(&about));
-        about
+        self.rules.meaning_by(&mut self.known, user, kernel)
     }
 }
 

@@ -8,7 +8,7 @@ use wallprof_model::{ClockAnchor, Event, Loss, MonoNs, ThreadKey};
 use wallprof_probe::bpf::{constants as c, delay_record, stall_record};
 
 use super::waits::is_brief;
-use super::{SECOND_NS, Session, SessionError};
+use super::{Latest, SECOND_NS, Session, SessionError};
 use crate::kernel_side::KernelSide;
 use crate::stalls::stalls_from_record;
 
@@ -35,6 +35,7 @@ impl<K: KernelSide> Session<K> {
         now: u64,
         emit: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
+        self.latest = Latest::default();
         self.follow_cpus(emit)?;
         self.take_snapshot(emit)?;
         // A thread that ended after the rings were read and before the snapshot reached it is in neither. What it last

@@ -180,6 +180,30 @@ fn seconds_wait_only_while_the_kernel_side_sends_them() {
 }
 
 #[test]
+fn lateness_of_pending_stalls_is_that_of_all_since_the_last_flush() {
+    let mut fixture = Fixture::new(
+        "a: RLLRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRRR
+         b: RRRRRRRRRRRRLLLLRRRRRRRRRRLRRRRRRRRRRRRRRRRRRRRRRR",
+    );
+    fixture.session.send_seconds(true);
+    let mut late_ms = |ms: u64, is_due: bool| {
+        fixture.world.borrow_mut().run_until(ms);
+        let late_ns = std::cell::Cell::new(None);
+        let is_due = |pending: &Pending| {
+            late_ns.set(Some((pending.stalls, pending.late_ns / 1_000_000)));
+            is_due
+        };
+        fixture.session.drain(&is_due, &mut |_| {}).unwrap();
+        late_ns.get()
+    };
+    assert_eq!(late_ms(1_050, true), Some((1, 200)));
+    assert_eq!(late_ms(2_050, false), Some((1, 400)));
+    assert_eq!(late_ms(3_050, false), Some((2, 400)), "the later one is shorter");
+    assert_eq!(late_ms(4_050, true), Some((2, 400)));
+    assert_eq!(late_ms(5_050, false), Some((0, 0)), "all were flushed");
+}
+
+#[test]
 fn look_within_a_second_flushes_nothing() {
     let mut fixture = Fixture::new(&two());
     assert!(!fixture.look_at(700, true));

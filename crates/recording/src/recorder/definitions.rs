@@ -16,7 +16,10 @@ const MAX_BUILD_ID_BYTES: usize = 64;
 
 impl Recorder {
     pub(super) fn thread(&mut self, info: &ThreadInfo) {
-        let (row, _) = self.ids.threads.get_or_define(info.key);
+        let (row, is_new) = self.ids.threads.get_or_define(info.key);
+        if is_new && let Some(sums) = &mut self.file_sums {
+            sums.start(row);
+        }
         let names = ThreadRow {
             tid: info.tid,
             pid: info.pid,

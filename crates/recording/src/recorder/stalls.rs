@@ -14,7 +14,7 @@ const MAX_RAN_INSTEAD: usize = 64;
 impl Recorder {
     /// Rewrites the stall's ids to rows. An open stall gets its row at once, which later events of it
     /// replace.
-    pub(super) fn stall(&mut self, mut stall: Stall) {
+    pub(super) fn stall(&mut self, mut stall: Box<Stall>) {
         let Some(thread) = self.ids.thread(stall.thread) else { return };
         if let Some(kept) = &mut self.kept {
             kept.expect(thread, stall.thread);

@@ -10,7 +10,9 @@ use wallprof_model::{
 
 use super::Recorder;
 use crate::intern::clipped;
-use crate::pending::{self, CallPathRow, InterruptKey, IntrusionKey, LateRow, SampleKey, SampleWaker};
+use crate::pending::{
+    self, CallPathRow, InterruptKey, IntrusionKey, LateRow, SampleKey, SampleWaker, SpanSum,
+};
 use crate::schema::FIRST_EVENT;
 
 impl Recorder {
@@ -99,10 +101,8 @@ impl Recorder {
         let Some(thread) = self.ids.thread(delta.thread) else { return };
         let kind = self.text(clipped(&delta.kind));
         let bucket = delta.bucket.min(histogram::BUCKETS - 1);
-        let sum = self.pending.span_cells.entry((thread, delta.source, kind, bucket)).or_default();
-        sum.count = sum.count.saturating_add(delta.count);
-        sum.max_ns = sum.max_ns.max(delta.max_ns);
-        sum.states.add(&delta.states);
+        let more = SpanSum { count: delta.count, max_ns: delta.max_ns, states: delta.states };
+        self.pending.span_cells.entry((thread, delta.source, kind, bucket)).or_default().add(&more);
     }
 
     pub(super) fn span(&mut self, span: Span) {

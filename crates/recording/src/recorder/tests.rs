@@ -1,10 +1,11 @@
 use super::*;
 use crate::error::Error;
 use crate::{Recording, Retention, StallFilter};
-use wallprof_model::event::{Binding, Stall};
+use wallprof_model::event::{Binding, LatencyDelta, Stall};
+use wallprof_model::histogram::Cell;
 use wallprof_model::{
-    Counter, CounterKey, CounterKind, CounterUnit, Frame, FrameId, FrameKind, Module, ModuleId, StackEnd,
-    StackId, StallReason, SymbolLine, ThreadInfo,
+    Counter, CounterKey, CounterKind, CounterUnit, Frame, FrameId, FrameKind, Metric, Module, ModuleId,
+    SpanDelta, SpanSource, SpanState, SpanStates, StackEnd, StackId, StallReason, SymbolLine, ThreadInfo,
 };
 
 /// A thread with names that fill about one page of the file.
@@ -224,4 +225,75 @@ fn stream_of_programs_does_not_fill_the_tables_of_a_bounded_recording() {
     for ((table, _), (early, late)) in entries(&recorder).into_iter().zip(early.into_iter().zip(late)) {
         assert!(late <= early, "{table}: {early} entries in seconds 100 to 199, {late} in 300 to 400");
     }
+}
+
+/// Count, total and maximum of all rows of a thread's row, and the number of rows.
+fn latency_in_file(recorder: &Recorder, thread: u32) -> (i64, i64, i64, i64) {
+    let sql = "SELECT sum(count), sum(total_ns), max(max_ns), count(*) FROM latency_cell WHERE thread = ?";
+    recorder
+        .database
+        .connection()
+        .query_row(sql, [thread], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+        .unwrap()
+}
+
+#[test]
+fn sums_grow_with_each_commit_also_after_a_full_disk_and_the_end_of_their_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::create(&folder.path().join("a.db"), &RecordingStart::default()).unwrap();
+    let latency = |ns: u64| {
+        let cell = Cell { count: 1, total_ns: ns, max_ns: ns };
+        Event::Latency(LatencyDelta { thread: ThreadKey(1), metric: Metric::RunQueue, bucket: 3, cell })
+    };
+    let span = |ns: u64| {
+        let states = SpanStates([ns; SpanState::COUNT]);
+        let (thread, source, kind) = (ThreadKey(1), SpanSource::Busy, "busy".into());
+        Event::Spans(Box::new(SpanDelta { thread, source, kind, bucket: 3, count: 1, max_ns: ns, states }))
+    };
+    recorder.take(bulky_thread(1)).unwrap();
+    for (at, ns) in [(10, 5), (20, 7)] {
+        recorder.take(latency(ns)).unwrap();
+        recorder.take(span(ns)).unwrap();
+        recorder.commit(MonoNs(at)).unwrap();
+    }
+    assert_eq!(latency_in_file(&recorder, 1), (2, 12, 7, 1));
+    limit_pages(&recorder, 1);
+    recorder.take(latency(3)).unwrap();
+    recorder.take(span(3)).unwrap();
+    (2..50).for_each(|key| recorder.take(bulky_thread(key)).unwrap());
+    recorder.commit(MonoNs(30)).unwrap_err();
+    recorder.commit(MonoNs(30)).unwrap_err();
+    assert_eq!(latency_in_file(&recorder, 1), (2, 12, 7, 1));
+    limit_pages(&recorder, 10_000);
+    recorder.commit(MonoNs(40)).unwrap();
+    assert_eq!(latency_in_file(&recorder, 1), (3, 15, 7, 1));
+    recorder.take(Event::ThreadEnd { thread: ThreadKey(1), at: MonoNs(45) }).unwrap();
+    for (at, ns) in [(50, 11), (60, 13)] {
+        recorder.take(latency(ns)).unwrap();
+        recorder.take(span(ns)).unwrap();
+        recorder.commit(MonoNs(at)).unwrap();
+    }
+    assert_eq!(latency_in_file(&recorder, 1), (5, 39, 13, 1));
+    let spans = recorder.database.connection().query_row(
+        "SELECT count, max_ns, cpu_ns, count(*) OVER () FROM span_cell",
+        [],
+        |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get::<_, i64>(3)?]),
+    );
+    assert_eq!(spans.unwrap(), [5, 13, 39, 1]);
+}
+
+#[test]
+fn bounded_recording_adds_up_what_is_filed_under_one_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let retention = Some(Retention { keep_ns: u64::MAX, keep_bytes: u64::MAX });
+    let start = RecordingStart { retention, ..RecordingStart::default() };
+    let mut recorder = Recorder::create(&folder.path().join("a.db"), &start).unwrap();
+    recorder.take(bulky_thread(1)).unwrap();
+    for at in [10, 20, 2_000_000_000] {
+        let cell = Cell { count: 1, total_ns: 5, max_ns: 5 };
+        let delta = LatencyDelta { thread: ThreadKey(1), metric: Metric::RunQueue, bucket: 3, cell };
+        recorder.take(Event::Latency(delta)).unwrap();
+        recorder.commit(MonoNs(at)).unwrap();
+    }
+    assert_eq!(latency_in_file(&recorder, 1), (3, 15, 5, 2), "one row for each second");
 }
