@@ -41,14 +41,23 @@ ALWAYS_INLINE u64 put_stack(struct stack_record *stack, u64 id) {
     return 0;
 }
 
-/* Identifies and keeps a stack whose header is set; `hash` is over its frames. 0 if it could not be kept. */
-GLOBAL u64 keep_stack(struct stack_record *stack, u64 hash) {
+GLOBAL u64 id_of_stack(struct stack_record *stack, u64 hash) {
     u64 id;
 
     if (!stack)
         return 0;
     id = mix(hash, ((u64)stack->tgid << 32) | stack->exec_id);
-    id = mix(id, ((u64)stack->end << 32) | (stack->from_probe << 16) | stack->frames) ?: 1;
+    return mix(id, ((u64)stack->end << 32) | (stack->from_probe << 16) | stack->frames) ?: 1;
+}
+
+/* Identifies and keeps a stack whose header is set; `hash` is over its frames. 0 if it could not be kept. Not
+ * global: Linux 6.1 takes no argument of a global function for the value of a map. */
+NOINLINE u64 keep_stack(struct stack_record *stack, u64 hash) {
+    u64 id;
+
+    if (!stack)
+        return 0;
+    id = id_of_stack(stack, hash);
     return bpf_map_lookup_elem(&stacks, &id) ? id : put_stack(stack, id);
 }
 
