@@ -71,7 +71,7 @@ pub(crate) struct Candidate {
 #[derive(Default)]
 pub(crate) struct Division {
     pub kept: Vec<Candidate>,
-    pub folded: Vec<Box<Stall>>,
+    pub folded: Vec<Stall>,
 }
 
 /// Keeps every stall with a row, then those of threads that were not idle, the latest first, then idle ones,
@@ -84,7 +84,7 @@ pub(crate) fn divide(candidates: Vec<Candidate>, allowance: Allowance) -> Divisi
     let is_kept = select(&candidates, allowance);
     let mut division = Division::default();
     for (candidate, kept) in candidates.into_iter().zip(is_kept) {
-        if kept { division.kept.push(candidate) } else { division.folded.push(candidate.stall) }
+        if kept { division.kept.push(candidate) } else { division.folded.push(*candidate.stall) }
     }
     division
 }
@@ -130,7 +130,7 @@ mod tests {
     /// The durations of the kept stalls and of the folded ones.
     fn durations(division: &Division) -> (Vec<u64>, Vec<u64>) {
         let kept = division.kept.iter().map(|candidate| candidate.stall.duration_ns()).collect();
-        (kept, division.folded.iter().map(|stall| stall.duration_ns()).collect())
+        (kept, division.folded.iter().map(Stall::duration_ns).collect())
     }
 
     #[test]
