@@ -221,6 +221,15 @@ ALWAYS_INLINE bool is_number_of_this_process(struct task_struct *task, u64 op) {
     return (op & FUTEX_PRIVATE) || !BPF_CORE_READ(task, thread_pid, level);
 }
 
+/* Whether the thread has registered a robust list (set_robust_list(2)). */
+ALWAYS_INLINE bool has_robust_list(struct task_struct *task) {
+    struct task_struct___with_futex *newer = (void *)task;
+
+    if (bpf_core_field_exists(newer->futex))
+        return BPF_CORE_READ(newer, futex.robust_list);
+    return BPF_CORE_READ(task, robust_list);
+}
+
 /* The user of a futex shows in its operation and value:
  *   glibc mutex        WAIT, 2                      glibc timed mutex   WAIT_BITSET, 2, a timeout
  *   robust mutex       WAIT, tid|WAITERS            PI mutex            LOCK_PI(2)
@@ -246,8 +255,8 @@ ALWAYS_INLINE u8 futex_use(struct task_struct *task, struct pt_regs *regs) {
         return FUTEX_OWNER_WORD;
     if (command == FUTEX_WAIT) {
         if (value == MUTEX_CONTENDED)
-            return BPF_CORE_READ(task, robust_list) ? FUTEX_MUTEX : FUTEX_TWO;
-        if (value == MUSL_CONTENDED && !BPF_CORE_READ(task, robust_list))
+            return has_robust_list(task) ? FUTEX_MUTEX : FUTEX_TWO;
+        if (value == MUSL_CONTENDED && !has_robust_list(task))
             return FUTEX_LOCK;
         if ((value & FUTEX_WAITERS) && (value & FUTEX_TID_MASK) && value != THREAD_PARKED)
             return FUTEX_SOME_OWNER;

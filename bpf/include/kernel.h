@@ -267,6 +267,15 @@ struct nsproxy {
     struct time_namespace *time_ns;
 };
 
+/* Seen in 7.3: what a task has for futexes is in a structure of its own. */
+struct futex_sched_data {
+    void *robust_list;
+};
+
+struct task_struct___with_futex {
+    struct futex_sched_data futex;
+};
+
 struct task_struct {
     struct thread_info thread_info;
     unsigned int __state;
@@ -294,7 +303,7 @@ struct task_struct {
     struct files_struct *files;
     struct css_set *cgroups;
     struct nsproxy *nsproxy;
-    void *robust_list;     /* what set_robust_list(2) registered */
+    void *robust_list;     /* what set_robust_list(2) registered; before 7.3 */
     unsigned long blocker; /* 6.16+, with CONFIG_DETECT_HUNG_TASK_BLOCKER */
     u64 self_exec_id;
     u64 timer_slack_ns;
