@@ -149,7 +149,7 @@ losses! {
     SamplesOfUnknownEvents, "samples_of_unknown_events",
         "samples of events that the imported file does not describe";
     SamplesOfEndedThreads, "samples_of_ended_threads",
-        "samples of threads after their end";
+        "samples of threads that had ended, whose numbers the kernel had released or another process has";
     FramesFull, "frames_full",
         "frames beyond the number that is kept of one import";
     MappingsLost, "mappings_lost",
