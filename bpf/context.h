@@ -41,7 +41,7 @@ ALWAYS_INLINE u64 address_of_context(void *ctx, u64 *memory) {
 }
 
 /* The end of the interrupt stack that holds `address`: the page behind it is not mapped (map_irq_stack in
- * arch/x86/kernel/irq_64.c). 0: not found. Global, so that it is verified once. */
+ * arch/x86/kernel/irq_64.c). 0: not found. */
 GLOBAL u64 find_interrupt_stack_end(u64 address) {
     u64 page = address & ~(PAGE_BYTES - 1);
     u64 word;

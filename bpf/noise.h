@@ -29,8 +29,7 @@ ALWAYS_INLINE bool is_guarded(u32 cpu) {
     return cpu < MAX_CPUS && ((guard_mask[cpu / 64] >> (cpu % 64)) & 1);
 }
 
-/* Global, so that the verifier walks through it once. The maps of kernel 6.1 accept no memory of a global
- * function's caller: hence the copies. */
+/* Copies both: see GLOBAL. */
 GLOBAL int count_noise(struct noise_key *of, struct noise_counts *add) {
     struct noise_key key;
     struct noise_counts first, *row;

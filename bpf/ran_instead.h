@@ -28,8 +28,7 @@ GLOBAL u64 overlap(u64 from, u64 to, u64 other_from, u64 other_to) {
     return to > from ? to - from : 0;
 }
 
-/* How much of the time from `from` to `to` a CPU was the recorder's. Global, like the other functions of this
- * file that are not inlined: verified once, and with a result that is any number. */
+/* How much of the time from `from` to `to` a CPU was the recorder's. */
 GLOBAL u64 own_time(struct cpu_state *cpu, u64 from, u64 to) {
     struct run_entry *last;
     u64 sum = 0;

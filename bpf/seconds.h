@@ -8,8 +8,7 @@
 /* Makes the record's type part of the object, from which its Rust view is generated. */
 const struct second_record empty_second = {.type = RECORD_SECOND};
 
-/* Emits the second that `at_boundary` closes; the thread had been in its activity since `since`. Global,
- * so that the verifier walks through it once and not for each path to it. */
+/* Emits the second that `at_boundary` closes; the thread had been in its activity since `since`. */
 GLOBAL int emit_second(struct thread_state *t, u64 since) {
     struct second_record *record;
 

@@ -16,8 +16,7 @@ struct site_walk {
     u32 reason;
 };
 
-/* The reason of the known function that holds this address, or CLASS_NONE. Global: verified once, with a
- * result that is any number. */
+/* The reason of the known function that holds this address, or CLASS_NONE. */
 GLOBAL u32 reason_of_site(u64 address) {
     u32 at = 0, left = site_count, i;
 

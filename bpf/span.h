@@ -35,7 +35,7 @@ const struct span_record empty_span = {.type = RECORD_SPAN};
 const struct late_record empty_late = {.type = RECORD_LATE};
 
 /* Whether the place of this wait is idle. Verdicts are looked up once a second and place: a thread waits at
- * few places. Global, as others here: the verifier walks through it once and not for each path to it. */
+ * few places. */
 GLOBAL int waits_idle(struct thread_state *t) {
     struct known_place *known;
     struct wait_place *place;

@@ -51,7 +51,7 @@ GLOBAL u64 id_of_stack(struct stack_record *stack, u64 hash) {
 }
 
 /* Identifies and keeps a stack whose header is set; `hash` is over its frames. 0 if it could not be kept. Not
- * global: Linux 6.1 takes no argument of a global function for the value of a map. */
+ * GLOBAL: the stack is the value of a map. */
 NOINLINE u64 keep_stack(struct stack_record *stack, u64 hash) {
     u64 id;
 
@@ -161,8 +161,7 @@ static long walk_step(u32 depth, struct walk_loop *loop) {
     return step_in_scratch(depth, loop->scratch, NULL);
 }
 
-/* Walks the current task's user stack; false for kernel threads. Global, so that the verifier walks
- * through it once and not for each caller. */
+/* Walks the current task's user stack; false for kernel threads. */
 GLOBAL bool walk_user_stack(struct stack_scratch *scratch) {
     struct walk_loop loop = {.scratch = scratch};
 

@@ -95,8 +95,7 @@ ALWAYS_INLINE u64 since_wakeup(struct thread_state *t, u64 now) {
     return now - (wake > t->since ? wake : t->since);
 }
 
-/* Back on a CPU, in the same page fault: the wait belongs to the fault, and is emitted with it. Global, so
- * that the verifier walks through it once and not for each path to it. */
+/* Back on a CPU, in the same page fault: the wait belongs to the fault, and is emitted with it. */
 GLOBAL int resume_fault(struct thread_state *t, struct interval *interval) {
     struct fault_state *fault;
     u64 off;

@@ -287,7 +287,7 @@ write_table() {
 		# Kernels
 
 		`tests/kernels/run.sh` writes this page. It boots each of these kernels of Debian, records these scenarios with
-		the release binary, and checks the results:
+		one binary of wallprof, and checks the results:
 
 		- The lock scenario from start to end. The stall has the waiting function, the lock's owner and the function that
 		  released the lock. The ledger of every thread adds up, and there is no loss.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, Result as SqlResult, Row, params_from_iter};
+use rusqlite::{Connection, Result as SqlResult, Row, Statement, params_from_iter};
 use wallprof_model::histogram::Cell;
 use wallprof_model::{
     LateSample, MonoNs, Span, SpanDelta, SpanSource, SpanStates, StackId, State, ThreadKey,
@@ -26,10 +26,14 @@ pub(crate) fn write(
     flush_second: u32,
 ) -> SqlResult<()> {
     if !pending.span_cells.is_empty() {
-        let sums = || pending.span_cells.iter().map(|(key, sum)| (*key, *sum));
-        let with_known = |(key, sum)| known.and_then(|known| Some((key, known.span_with(key, &sum)?)));
-        replace_sums(to, sums().filter_map(with_known), flush_second)?;
-        write_sums(to, sums().filter(|sum| with_known(*sum).is_none()), flush_second)?;
+        let mut add = to.prepare_cached(&adding())?;
+        let mut replace = to.prepare_cached(&inserting("INSERT OR REPLACE", ""))?;
+        for (key, more) in &pending.span_cells {
+            match known.and_then(|known| known.span_with(*key, more)) {
+                Some(sum) => execute(&mut replace, *key, &sum, flush_second)?,
+                None => execute(&mut add, *key, more, flush_second)?,
+            }
+        }
     }
     pending.spans.iter().try_for_each(|(span, kind)| write_span(to, span, *kind, flush_second))?;
     pending.late.iter().try_for_each(|row| write_late(to, row, flush_second))
@@ -52,46 +56,36 @@ pub(crate) fn write_sums(
     sums: impl IntoIterator<Item = (SpanKey, SpanSum)>,
     flush_second: u32,
 ) -> SqlResult<()> {
-    let sql = format!(
-        "INSERT {}
-         ON CONFLICT DO UPDATE SET count = count + excluded.count, max_ns = max(max_ns, excluded.max_ns),
-             EACH_SPAN_STATE[, ][#_ns = #_ns + excluded.#_ns]",
-        into_span_cell()
-    );
-    execute_for_each(to, &expand(&sql), sums, flush_second)
+    let mut add = to.prepare_cached(&adding())?;
+    sums.into_iter().try_for_each(|(key, sum)| execute(&mut add, key, &sum, flush_second))
 }
 
-/// Replaces the sums that the file may have.
-fn replace_sums(
-    to: &Connection,
-    sums: impl IntoIterator<Item = (SpanKey, SpanSum)>,
-    flush_second: u32,
-) -> SqlResult<()> {
-    let sql = expand(&format!("INSERT OR REPLACE {}", into_span_cell()));
-    execute_for_each(to, &sql, sums, flush_second)
+fn adding() -> String {
+    let conflict =
+        "ON CONFLICT DO UPDATE SET count = count + excluded.count, max_ns = max(max_ns, excluded.max_ns),
+             EACH_SPAN_STATE[, ][#_ns = #_ns + excluded.#_ns]";
+    inserting("INSERT", conflict)
 }
 
-fn into_span_cell() -> String {
+/// The statement for one sum, as [`execute`] binds it.
+fn inserting(verb: &str, conflict: &str) -> String {
     let values = vec!["?"; 7 + span_columns().len()].join(", ");
-    format!(
-        "INTO span_cell (flush_second, thread, source, kind, bucket, count, max_ns, EACH_SPAN_STATE[, ][#_ns])
-         VALUES ({values})"
-    )
+    expand(&format!(
+        "{verb} INTO span_cell (flush_second, thread, source, kind, bucket, count, max_ns,
+             EACH_SPAN_STATE[, ][#_ns])
+         VALUES ({values}) {conflict}"
+    ))
 }
 
-fn execute_for_each(
-    to: &Connection,
-    sql: &str,
-    sums: impl IntoIterator<Item = (SpanKey, SpanSum)>,
+fn execute(
+    statement: &mut Statement<'_>,
+    (thread, source, kind, bucket): SpanKey,
+    sum: &SpanSum,
     flush_second: u32,
 ) -> SqlResult<()> {
-    let mut statement = to.prepare_cached(sql)?;
-    for ((thread, source, kind, bucket), sum) in sums {
-        let key = [integer(flush_second), integer(thread), text(source), integer(kind), integer(bucket)];
-        let numbers = [sum.count, sum.max_ns].into_iter().chain(sum.states.0).map(number);
-        statement.execute(params_from_iter(key.into_iter().chain(numbers)))?;
-    }
-    Ok(())
+    let key = [integer(flush_second), integer(thread), text(source), integer(kind), integer(bucket)];
+    let numbers = [sum.count, sum.max_ns].into_iter().chain(sum.states.0).map(number);
+    statement.execute(params_from_iter(key.into_iter().chain(numbers))).map(drop)
 }
 
 pub(crate) fn write_span(to: &Connection, span: &Span, kind: u32, flush_second: u32) -> SqlResult<()> {
