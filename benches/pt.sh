@@ -118,7 +118,7 @@ peak_anonymous_kib() { # PID
 
 measure_memory() {
     local invented=$scratch/invented start peak bytes=2000000000
-    cargo run -q --release -p wallprof-intel-pt --features generator --example generate -- \
+    cargo run -q --release -p wallprof-intel-pt --example generate -- \
         --seed 5 --bytes "$bytes" --threads 4 --switch-gap 50000 --out "$invented"
     start=$(now_ms)
     "$wallprof" import "$invented/perf.data" --symfs / -o "$scratch/invented.db" >"$scratch/output" 2>&1 &

@@ -140,6 +140,35 @@ class Planted(unittest.TestCase):
             results, _ = gate.run_pure([self.program(pure_a=CRASH)], {})
         self.assertEqual(list(results.failed), ["crate::program"])
 
+    def test_steps_beside_others_are_rows_and_their_output_comes_whole(self):
+        def step(name, result):
+            return lambda say: (say(f"{name} says"), gate.Row(name, result, 1.0))[1]
+
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            others = gate.Beside(step("kernel", "RED"), step("readers", "green"))
+            gate.say("a pure test")
+            rows = others.join()
+        self.assertEqual([(row.step, row.result) for row in rows], [("kernel", "RED"), ("readers", "green")])
+        self.assertTrue(output.getvalue().endswith("kernel says\nreaders says\n"))
+
+    def test_step_beside_others_that_raises_is_not_green(self):
+        def broken(say):
+            raise OSError("no make")
+
+        with self.assertRaisesRegex(OSError, "no make"):
+            gate.Beside(broken).join()
+
+    def test_steps_run_although_the_tests_do_not_build(self):
+        rows = []
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            mock.patch.object(gate, "build_tests", lambda: None),
+            mock.patch.object(gate, "SKIPS", self.folder / "skips"),
+        ):
+            gate.test_steps(rows, [lambda say: gate.Row("kernel", "green", 1.0)])
+        self.assertEqual([(row.step, row.result) for row in rows], [("build", "RED"), ("kernel", "green")])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -100,7 +100,7 @@ boot() {
     # One thread an emulator: with two, one CPU now and then runs into the breakpoint that a kernel puts where
     # the other changes its code (a tracepoint that is switched on), and the kernel dies of it. A kernel
     # doubts an emulated timer whose ticks come late on a busy machine, and gives up: no_timer_check.
-    nice qemu-system-x86_64 -accel tcg,thread=single -cpu max -m 1024 -smp 2 \
+    qemu-system-x86_64 -accel tcg,thread=single -cpu max -m 1024 -smp 2 \
         -nodefaults -nographic -monitor none -no-reboot \
         -kernel "$STORE/vmlinuz-$release" -initrd "$STORE/initramfs" \
         -append 'console=ttyS0 quiet loglevel=1 panic=-1 rdinit=/init no_timer_check' \
@@ -116,12 +116,17 @@ boot() {
 
 is_up() { grep -qs 'guest is up' "$1"; }
 
-# Until the emulator is gone, or the guest was silent for too long.
+# Until the emulator is gone, or the guest was silent for too long. What the guest says is repeated: whoever
+# waits for this script sees that something happens.
 await_end() {
-    local emulator=$1 console=$2 said=0 size until=$((SECONDS + SILENT_SECONDS))
+    local emulator=$1 console=$2 said=0 size until=$((SECONDS + SILENT_SECONDS)) release
+    release=${2%/console} release=${release##*/results-}
     while kill -0 "$emulator" 2> /dev/null; do
         size=$(stat -c %s "$console" 2> /dev/null || echo 0)
-        [ "$size" = "$said" ] || until=$((SECONDS + SILENT_SECONDS))
+        if [ "$size" != "$said" ]; then
+            until=$((SECONDS + SILENT_SECONDS))
+            tail -c "+$((said + 1))" "$console" | tr -d '\r' | grep . | sed "s/^/kernels: $release: /" >&2 || true
+        fi
         said=$size
         [ "$SECONDS" -lt "$until" ] || return 1
         sleep 0.5

@@ -79,7 +79,7 @@ record_odd() {
     record "$STORE/many.db" "$SCENARIOS/storm" forks -n 30000 -r 4000
     record_killed
     if command -v cargo > /dev/null; then
-        cargo run -q -p wallprof-intel-pt --features generator --example generate -- \
+        cargo run -q --profile demo -p wallprof-intel-pt --example generate -- \
             --seed 3 --bytes 200000 --threads 3 --out "$STORE/pt" > /dev/null
         "$WALLPROF" import "$STORE/pt/perf.data" --symfs / -o "$STORE/intel-pt.db" 2> /dev/null
         ODD+=(intel-pt)

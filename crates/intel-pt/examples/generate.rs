@@ -1,5 +1,5 @@
 //! Writes a generated recording of any size, to test readers of perf.data.
-//! `cargo run --release -p wallprof-intel-pt --features generator --example generate -- --seed S --bytes N
+//! `cargo run --release -p wallprof-intel-pt --example generate -- --seed S --bytes N
 //! --out DIR` writes DIR/perf.data, the traced program DIR/target, and DIR/truth.txt. The latter has a line
 //! `FUNCTION CALLS RETURNS` for each function; calls are those by `call`, without jumps from function to
 //! function.

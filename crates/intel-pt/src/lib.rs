@@ -61,7 +61,6 @@
 pub mod code;
 pub mod event;
 pub mod flow;
-#[cfg(feature = "generator")]
 pub mod generator;
 mod instruction;
 pub mod packet;
