@@ -80,6 +80,17 @@ ALWAYS_INLINE bool has_left(struct task_struct *task, s32 nr) {
     return (task->flags & (PF_DUMPCORE | PF_POSTCOREDUMP)) && nr != NR_EXIT && nr != NR_EXIT_GROUP;
 }
 
+/* The system call whose wait this is. A wait that a stop interrupted goes on as restart_syscall, which a
+ * thread makes at the same place as the call before, and with its arguments (kernel/signal.c,
+ * ERESTART_RESTARTBLOCK). */
+ALWAYS_INLINE s32 call_that_waits(struct thread_state *t, struct pt_regs *regs, s32 nr) {
+    u64 from = regs->ip ^ (regs->sp << 16);
+
+    t->continued = nr == NR_RESTART_SYSCALL && t->syscall >= 0 && t->call_from == from;
+    t->call_from = from;
+    return t->continued ? t->syscall : nr;
+}
+
 /* Whether the functions that a thread sleeps in say more than its system call. */
 ALWAYS_INLINE bool needs_site(u8 class, bool uninterruptible) {
     return uninterruptible || class == CLASS_DISK_IF_D || class == CLASS_MEMORY_IF_D ||
@@ -96,8 +107,7 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
     bool uninterruptible = (prev_state & TASK_UNINTERRUPTIBLE) && !(prev_state & TASK_NOLOAD);
     bool left = has_left(prev, nr);
 
-    if (left)
-        nr = -1;
+    nr = left ? -1 : call_that_waits(t, regs, nr);
     t->syscall = nr;
     t->futex = FUTEX_NO_LOCK;
     t->owner_known = OWNER_UNKNOWN;
@@ -105,6 +115,8 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
         t->reason = REASON_STOPPED;
         return;
     }
+    if (!t->continued)
+        t->call_since = t->since;
     if (nr >= 0 && nr < MAX_SYSCALLS)
         class = syscall_class[nr];
     if (likely(class < REASONS && !uninterruptible)) {

@@ -97,8 +97,11 @@ struct thread_state {
     struct ledger at_boundary;
     u32 words_seen; /* the version of `wait_words` that `word_at` is from */
     bool word_known;
-    u64 word;  /* read at the start of the wait, if word_known */
-    u64 place; /* of a voluntary wait, wait_place.h; 0: its start was not seen */
+    u64 word;      /* read at the start of the wait, if word_known */
+    u64 place;     /* of a voluntary wait, wait_place.h; 0: its start was not seen */
+    u64 call_from; /* the last system call that it slept in: where it was made, and when the sleep began */
+    u64 call_since;
+    bool continued; /* the present wait goes on with that one */
     struct wait_word word_at;
     u64 asked_sock; /* the connection that the thread last waited on as a client, and what it had sent then */
     u32 asked_sequence;

@@ -90,6 +90,13 @@ ALWAYS_INLINE u64 futex_clock_offset(struct task_struct *task, u64 op) {
     return realtime ? epoch_offset : namespace_offset(task, false);
 }
 
+/* What is left of a timeout that began with the first part of a wait, at the start of a later part. */
+ALWAYS_INLINE u64 left_of(u64 ns, struct thread_state *t, u64 start) {
+    u64 passed = t->continued && start > t->call_since ? start - t->call_since : 0;
+
+    return ns > passed ? ns - passed : 0;
+}
+
 /* The timeout that the current thread had asked for, after a wait that started at `start`: `ns` from
  * `start`. `slack` is how much later the kernel may wake it by its own rules: the timer slack, and for
  * poll-like calls a thousandth of the timeout, five thousandths for a thread with a nice value
@@ -105,6 +112,7 @@ ALWAYS_INLINE bool asked_timeout(struct task_struct *task, struct thread_state *
     switch (t->syscall) {
     case NR_POLL:
         asked = milliseconds(regs->dx, ns);
+        *ns = left_of(*ns, t, start);
         break;
     case NR_EPOLL_WAIT:
     case NR_EPOLL_PWAIT:
@@ -125,17 +133,20 @@ ALWAYS_INLINE bool asked_timeout(struct task_struct *task, struct thread_state *
     case NR_NANOSLEEP:
         poll_like = false;
         asked = read_time(regs->di, 1, ns);
+        *ns = left_of(*ns, t, start);
         break;
     case NR_CLOCK_NANOSLEEP:
         poll_like = false;
         asked = clock_offset(task, (u32)regs->di, &offset) && read_time(regs->dx, 1, ns);
-        if (asked && (regs->si & TIMER_ABSTIME))
-            *ns = until(*ns - offset, start);
+        if (asked)
+            *ns = regs->si & TIMER_ABSTIME ? until(*ns - offset, start) : left_of(*ns, t, start);
         break;
     case NR_FUTEX:
         poll_like = false;
         asked = read_time(regs->r10, 1, ns);
-        if (asked && (regs->si & FUTEX_CMD) != FUTEX_WAIT)
+        if (asked && (regs->si & FUTEX_CMD) == FUTEX_WAIT)
+            *ns = left_of(*ns, t, start);
+        else if (asked)
             *ns = until(*ns - futex_clock_offset(task, regs->si), start);
         break;
     }

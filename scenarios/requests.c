@@ -16,12 +16,13 @@
 // With -n TIMES, the cause takes TIMES as long: the housekeeper holds the lock for TIMES ms.
 //
 // Truth, besides truth.h's lines:
-//   {"event":"request", "from_ns", "start_ns", "end_ns", "to_ns", "waited_ns", "queued_ns", "sent_ns",
-//       "marked"}
+//   {"event":"request", "from_ns", "start_ns", "end_ns", "to_ns", "waited_ns", "queued_ns", "around_ns",
+//       "sent_ns", "marked"}
 //       each request of `engine`: the clock before its mark, after it, before the end of the mark and after
 //       (with -l after the log of it, which belongs to its period); how long it took to get the lock; how
 //       long the thread waited for a CPU, by the kernel's own sum (with -l since the end of the request
-//       before); when the client sent it (with -l, else 0); whether a recorder had switched its marks on
+//       before); how long the thread was outside of from_ns to to_ns between the two readings of that sum
+//       (without -l); when the client sent it (with -l, else 0); whether a recorder had switched its marks on
 
 #include "truth.h"
 
@@ -36,7 +37,7 @@
 #define ENOUGH_REQUESTS 1800
 
 static struct request {
-    uint64_t from_ns, start_ns, end_ns, to_ns, waited_ns, queued_ns, sent_ns;
+    uint64_t from_ns, start_ns, end_ns, to_ns, waited_ns, queued_ns, around_ns, sent_ns;
     bool marked;
 } requests[MAX_REQUESTS];
 // `counted`: with -m those that were marked.
@@ -113,9 +114,10 @@ static uint64_t serve(int number, uint64_t sent_ns, uint64_t queued_before_ns) {
         wallprof_end();
     request->to_ns = now_ns();
     uint64_t queued_after_ns = queued_ns();
-    if (loops)
-        request->to_ns = now_ns();
     request->queued_ns = queued_after_ns - queued_before_ns;
+    request->around_ns = now_ns() - request->to_ns;
+    if (loops)
+        request->to_ns += request->around_ns;
     counted += !marks || request->marked;
     return queued_after_ns;
 }
@@ -125,7 +127,9 @@ SHOWN static void engine(struct actor *self) {
     while (!is_over()) {
         if (is_slow(requested) && !strcmp(cause, "lock"))
             have_the_lock_taken();
+        uint64_t before_ns = now_ns();
         serve(requested, 0, queued_ns());
+        requests[requested].around_ns += requests[requested].from_ns - before_ns;
         requested++;
         sleep_for(PAUSE_NS);
     }
@@ -194,11 +198,13 @@ SHOWN static void housekeeping(struct actor *self) {
 static void print_truth(void) {
     for (int i = 0; i < requested; i++)
         printf("{\"event\":\"request\",\"from_ns\":%llu,\"start_ns\":%llu,\"end_ns\":%llu,\"to_ns\":%llu,"
-               "\"waited_ns\":%llu,\"queued_ns\":%llu,\"sent_ns\":%llu,\"marked\":%s}\n",
+               "\"waited_ns\":%llu,\"queued_ns\":%llu,\"around_ns\":%llu,\"sent_ns\":%llu,"
+               "\"marked\":%s}\n",
                (unsigned long long)requests[i].from_ns, (unsigned long long)requests[i].start_ns,
                (unsigned long long)requests[i].end_ns, (unsigned long long)requests[i].to_ns,
                (unsigned long long)requests[i].waited_ns, (unsigned long long)requests[i].queued_ns,
-               (unsigned long long)requests[i].sent_ns, requests[i].marked ? "true" : "false");
+               (unsigned long long)requests[i].around_ns, (unsigned long long)requests[i].sent_ns,
+               requests[i].marked ? "true" : "false");
 }
 
 int main(int argc, char **argv) {

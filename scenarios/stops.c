@@ -1,8 +1,12 @@
 // stops: another process stops this one for 60 ms of each 100.
 //
 // `worker` computes: compute. `poller` waits for nothing, in poll with a timeout of 7 ms: poll_nothing. The
-// child process `stopper` stops and continues both. With -w freezer it freezes a control group of version 2,
+// child process `stopper` stops and continues all. With -w freezer it freezes a control group of version 2,
 // as container engines do, instead of sending signals; -w none stops nothing.
+//
+// With -l, three more threads wait for 450 ms each, so that each wait is stopped several times and goes on:
+// `sleeper` sleeps: sleep_long; `long-poller` waits in poll: poll_long; `locker` waits in vain for a mutex
+// that `watcher` has: lock_long.
 //
 // Truth, besides truth.h's lines:
 //   {"event":"stops", "stopper", "count", "total_ns"}   the stopper's tid, and its stops by its own clock,
@@ -17,6 +21,7 @@
 
 #define STOPPED_NS (60 * NS_PER_MS)
 #define RUNNING_NS (40 * NS_PER_MS)
+#define LONG_NS (450 * NS_PER_MS)
 #define GROUPS "/sys/fs/cgroup/unified"
 
 enum way { SIGNAL, FREEZER, NONE };
@@ -33,6 +38,9 @@ static char folder[256];
 static const char *refused;
 static struct stops *stops;
 static pid_t stopper;
+static bool has_long_waits;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static sem_t locked;
 
 SHOWN static void compute(struct actor *self) {
     (void)self;
@@ -44,6 +52,29 @@ SHOWN static void poll_nothing(struct actor *self) {
     (void)self;
     while (!run_is_over())
         poll(NULL, 0, 7);
+}
+
+SHOWN static void sleep_long(struct actor *self) {
+    (void)self;
+    while (!run_is_over())
+        usleep(LONG_NS / NS_PER_US);
+}
+
+SHOWN static void poll_long(struct actor *self) {
+    (void)self;
+    while (!run_is_over())
+        poll(NULL, 0, LONG_NS / NS_PER_MS);
+}
+
+SHOWN static void lock_long(struct actor *self) {
+    (void)self;
+    wait_for(&locked);
+    while (!run_is_over()) {
+        uint64_t end = now_ns() + LONG_NS;
+        struct timespec until = {.tv_sec = (time_t)(end / NS_PER_S), .tv_nsec = (long)(end % NS_PER_S)};
+        if (pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, &until) == 0)
+            pthread_mutex_unlock(&mutex); // the run is over
+    }
 }
 
 static enum way way_from_name(const char *name) {
@@ -94,11 +125,21 @@ static void enter_own_group(void) {
     rmdir(folder);
 }
 
+SHOWN static void hold_to_the_end(void) {
+    pthread_mutex_lock(&mutex);
+    sem_post(&locked);
+    while (!run_is_over())
+        sleep_for(20 * NS_PER_MS);
+    pthread_mutex_unlock(&mutex);
+}
+
 SHOWN static void run_stopper(struct actor *self) {
     (void)self;
     pid_t parent = getpid();
-    if (way == NONE || refused)
+    if (way == NONE || refused) {
+        hold_to_the_end();
         return;
+    }
     stopper = fork();
     if (stopper < 0)
         die("fork", errno);
@@ -110,8 +151,7 @@ SHOWN static void run_stopper(struct actor *self) {
         stop_again_and_again(parent);
         _exit(0);
     }
-    while (!run_is_over())
-        sleep_for(20 * NS_PER_MS);
+    hold_to_the_end();
     stops->over = true;
     waitpid(stopper, NULL, 0);
 }
@@ -128,18 +168,22 @@ static void print_truth(void) {
 }
 
 int main(int argc, char **argv) {
-    const struct own_option own = {.letter = 'w', .argument = "signal|freezer|none", .text = &way_name};
-    struct actor actors[] = {
-        {.name = "worker", .act = compute},
-        {.name = "poller", .act = poll_nothing},
-        {.name = "watcher", .act = run_stopper},
+    const struct own_option own[] = {
+        {.letter = 'w', .argument = "signal|freezer|none", .text = &way_name},
+        {.letter = 'l', .flag = &has_long_waits},
     };
-    take_options(argc, argv, &run, &own, 1);
+    struct actor actors[] = {
+        {.name = "worker", .act = compute},        {.name = "poller", .act = poll_nothing},
+        {.name = "watcher", .act = run_stopper},   {.name = "sleeper", .act = sleep_long},
+        {.name = "long-poller", .act = poll_long}, {.name = "locker", .act = lock_long},
+    };
+    take_options(argc, argv, &run, own, 2);
+    sem_init(&locked, 0, 0);
     way = way_from_name(way_name);
     stops = mmap(NULL, sizeof *stops, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (stops == MAP_FAILED)
         die("mmap", errno);
     if (way == FREEZER)
         enter_own_group();
-    run_scenario(actors, 3, &run, print_truth);
+    run_scenario(actors, has_long_waits ? 6 : 3, &run, print_truth);
 }

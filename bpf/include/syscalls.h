@@ -15,6 +15,7 @@
 #define NR_EXIT 60
 #define NR_SYNC 162
 #define NR_FUTEX 202
+#define NR_RESTART_SYSCALL 219
 #define NR_CLOCK_NANOSLEEP 230
 #define NR_EXIT_GROUP 231
 #define NR_EPOLL_WAIT 232

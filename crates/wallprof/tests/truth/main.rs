@@ -22,6 +22,7 @@ mod fsync;
 mod guard;
 mod handover;
 mod holders;
+mod interrupted;
 mod ledger;
 mod lifecycle;
 mod lock;
