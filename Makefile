@@ -21,6 +21,7 @@
 #   make reproducible  builds the release in two folders: different bytes are an error
 #   make idle      servers without clients and a shell under `watch -a`: ten minutes as root on an idle machine
 #   make causes    real software with a planted cause: whether the first finding names it, as root
+#   make causes-trixie   the same with the runtimes and servers of Debian 13
 #   make fleet     a fleet's tables, generated from recordings: the questions of docs/fleet.md in DuckDB and ClickHouse
 #   make trials    `runs --compare` on runs with a planted slowdown and on equal ones: ten minutes as root, idle machine
 #   make complete  the share of complete stacks in real software: half a minute of servers, compiled and JIT programs
@@ -50,6 +51,7 @@ SYSTEMD_PACKAGES := systemd curl
 NEIGHBOUR_PACKAGES := python3 util-linux jq curl redis-server redis-tools
 IDLE_PACKAGES := jq curl util-linux
 CAUSES_QUICK_PACKAGES := jq python3 sqlite3 gcc g++
+TRIXIE_PACKAGES := debootstrap util-linux jq
 CAUSES_PACKAGES := jq python3 sqlite3 gcc g++ nodejs openjdk-17-jdk-headless util-linux e2fsprogs ruby postgresql redis-server redis-tools
 SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 
@@ -78,6 +80,7 @@ why_qemu-system-x86 := boots other kernels
 why_busybox-static := the other programs on those kernels
 why_openjdk-17-jdk-headless := locks and collections of Java
 why_e2fsprogs := a file system to freeze
+why_debootstrap := makes a folder with Debian 13
 why_musl-tools := builds a scenario with another C library
 why_ruby := waits for its GVL
 why_python3 := runs the tests; the programs of a hostile neighbour; waits for the GIL
@@ -118,8 +121,8 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: demo test gate repeat verify kernel deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick complete readers fleet trials lint release kernels systemd scenarios rust
-.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages
+.PHONY: demo test gate repeat verify kernel deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
 BUILT := $(if $(WALLPROF),,release)
@@ -139,7 +142,7 @@ gate: lint-packages test-packages kernel-packages reader-packages systemd-packag
 repeat: test-packages rust
 	tests/gate/gate.py repeat '$(TEST)' $(or $(RUNS),20)
 
-verify: kernel-packages causes-quick-packages fuzz-packages test-packages bench-packages rust
+verify: kernel-packages causes-quick-packages trixie-packages fuzz-packages test-packages bench-packages rust
 	tests/gate/gate.py verify $(CHECKS)
 
 doc: export RUSTDOCFLAGS = -Dwarnings
@@ -231,6 +234,10 @@ CAUSES_QUICK := python-gil python-lock cxx-semaphore sqlite-busy cgroup-cpu-quot
 causes-quick: release causes-quick-packages
 	$(SUDO) env PATH="$$PATH" SECONDS_OF_RUN=7 tests/causes/run.sh $(CAUSES_QUICK)
 
+# The same with the software of Debian 13 (tests/debian/root.sh), wallprof outside.
+causes-trixie: release trixie-packages
+	$(SUDO) tests/debian/root.sh tests/causes/run.sh $(if $(RUNS),-n $(RUNS)) $(CASES)
+
 causes: release causes-packages
 	$(SUDO) env PATH="$$PATH" tests/causes/run.sh $(if $(RUNS),-n $(RUNS)) $(CASES)
 
@@ -294,6 +301,9 @@ idle-packages:
 
 causes-quick-packages:
 	$(call install,$(CAUSES_QUICK_PACKAGES))
+
+trixie-packages:
+	$(call install,$(TRIXIE_PACKAGES))
 
 causes-packages:
 	$(call install,$(CAUSES_PACKAGES))

@@ -14,7 +14,7 @@
 #
 # A case is a file cases/PROGRAM-CAUSE.sh, sourced by bash. A command that fails in its functions ends it. It
 # sets
-#   packages      the Debian packages that it needs, as an array or a string
+#   packages      the Debian packages that it needs, as an array or a string; a|b: one of the two
 #   kind          an extended regular expression: the whole name of the rule of the first finding
 #   text          an extended regular expression that matches in the first finding as `report` prints it,
 #                 on one line. It has to name cause, place and culprit
@@ -235,6 +235,15 @@ finding_text() { # NUMBER
         found { $1 = $1; printf "%s ", $0 }' <(sed -n '/^Findings/,$p' "$WORK/cause.txt")
 }
 
+# `a|b`: one of them.
+is_installed() { # PACKAGE
+    local one
+    for one in ${1//|/ }; do
+        ! dpkg-query -W -f='${db:Status-Abbrev}' "$one" 2> /dev/null | grep -q '^ii' || return 0
+    done
+    return 1
+}
+
 # Prints `right<tab>…` or `wrong<tab>…`, then the first finding and the twin's findings.
 run_case() {
     local number rule title first='' twin verdict=right package workload_start
@@ -247,7 +256,7 @@ run_case() {
     . "$HERE/cases/$case.sh"
     # shellcheck disable=SC2048 # a string of words, or an array
     for package in ${packages[*]}; do
-        dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q '^ii' || {
+        is_installed "$package" || {
             printf 'skipped\t%s is not installed\t\n' "$package"
             return
         }

@@ -5,7 +5,7 @@
 #   tests/debian/root.sh COMMAND [ARGUMENT …]
 #
 # Makes the folder target/debian/root with debootstrap once, a gigabyte, which needs root and Debian's archive.
-# Programs in it see the processes, devices and /tmp of this machine, and this checkout under its own path. In
+# Programs in it see the processes, devices, /tmp and /var/tmp of this machine, and this checkout under its own path. In
 # $WALLPROF the command has a program that runs target/release/wallprof (WALLPROF names another) outside.
 # Exit code: that of the command.
 set -euo pipefail
@@ -48,7 +48,7 @@ make_root() {
 # In the mount namespace of this script, so that nothing stays mounted after it.
 mount_machine() {
     local folder
-    for folder in /proc /sys /dev /tmp; do
+    for folder in /proc /sys /dev /tmp /var/tmp; do
         mountpoint -q "$ROOT$folder" || mount --rbind "$folder" "$ROOT$folder"
     done
     mkdir -p "$ROOT$CHECKOUT"

@@ -1,6 +1,6 @@
 # ReentrantLock, held for 20 ms by a thread that sleeps meanwhile. Java's functions have names once jcmd has
 # written them down, if they are compiled; -Xcomp compiles each at its first call.
-packages=openjdk-17-jdk-headless
+packages="openjdk-17-jdk-headless|openjdk-21-jdk-headless"
 kind=lock-wait
 text='orders (and another thread )?of java waited for a lock .*audit held it, itself off the CPU .*wait in'
 prepare() { classes=$(program Locks.java); }
