@@ -10,6 +10,7 @@
 
 #include "cpu_state.h"
 #include "include/records.h"
+#include "syscall.h"
 
 enum context {
     CONTEXT_TASK = 0,
@@ -112,7 +113,7 @@ ALWAYS_INLINE u32 context_of(void *ctx, struct cpu_state *cpu, struct task_struc
         return may_be_of_task(softirq, number) && is_task_softirq(cpu) ? CONTEXT_TASK : CONTEXT_INTERRUPT;
     /* Interrupts leave the stacks of kernel threads for the stack of the CPU. The softirqs of ksoftirqd
      * are its own. */
-    if (task->flags & PF_KTHREAD)
+    if (is_kernel_only(task))
         return CONTEXT_TASK;
     /* Not negative in a system call. Negative after an interrupt or a page fault in user mode. In a
      * softirq it was an interrupt, since the softirqs of a page fault run on the interrupt stack. */

@@ -159,7 +159,7 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
             t->reason = REASON_MEMORY;
             return;
         }
-        if (class == CLASS_NONE && nr < 0 && !(prev->flags & PF_KTHREAD)) {
+        if (class == CLASS_NONE && nr < 0 && !is_kernel_only(prev)) {
             t->reason = REASON_MEMORY; /* a page fault */
             return;
         }
@@ -171,7 +171,7 @@ ALWAYS_INLINE void classify(void *ctx, struct cpu_state *cpu, struct thread_stat
         t->reason = regs->si == F_SETLKW || regs->si == F_OFD_SETLKW ? REASON_LOCK : REASON_OTHER;
     else if (class < REASONS)
         t->reason = class;
-    else if (prev->flags & PF_KTHREAD)
+    else if (is_kernel_only(prev))
         t->reason = uninterruptible ? REASON_OTHER : REASON_WAIT; /* parked kernel workers */
     else
         t->reason = nr < 0 ? REASON_MEMORY : REASON_OTHER; /* outside system calls: userfaultfd */

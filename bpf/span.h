@@ -8,6 +8,7 @@
 #include "rings.h"
 #include "settings.h"
 #include "span_states.h"
+#include "syscall.h"
 #include "wait_place.h"
 #include "wait_word.h"
 
@@ -175,7 +176,7 @@ GLOBAL int count_span(struct thread_state *t) {
 /* `task` is current, and goes to sleep for a voluntary reason; the ledger is complete. */
 ALWAYS_INLINE void end_busy(struct task_struct *task, struct thread_state *t) {
     t->place = place_of(task, t);
-    t->idle = !(task->flags & PF_KTHREAD) && waits_idle(t);
+    t->idle = !is_kernel_only(task) && waits_idle(t);
     if (t->idle && t->busy_from && t->busy_from < t->since)
         count_span(t);
 }
@@ -206,6 +207,6 @@ GLOBAL int start_period(struct thread_state *t, u64 now, u64 awake) {
 ALWAYS_INLINE void start_busy(struct task_struct *task, struct thread_state *t, u64 now, u64 awake) {
     if (unlikely(!t->place) && !stacks_at_switch_out)
         find_place(task, t);
-    if (t->idle || (!(task->flags & PF_KTHREAD) && waits_idle(t)))
+    if (t->idle || (!is_kernel_only(task) && waits_idle(t)))
         start_period(t, now, awake);
 }

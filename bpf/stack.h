@@ -9,6 +9,7 @@
 #include "include/syscalls.h"
 #include "stack_hash.h"
 #include "stack_scratch.h"
+#include "syscall.h"
 #include "tables.h"
 
 /* Hash of a stack → the stack. Written here, read and deleted by user space. It is addressed by content: a
@@ -104,14 +105,14 @@ ALWAYS_INLINE bool is_unstarted(struct task_struct *task, struct pt_regs *regs) 
     return task->pid != task->tgid || BPF_CORE_READ(task, mm) == BPF_CORE_READ(task, real_parent, mm);
 }
 
-/* Starts a walk at the user registers of `task`. False for threads without user memory: kernel threads,
+/* Starts a walk at the user registers of `task`. False for threads without user code: those of the kernel,
  * and threads that are exiting and have released it. */
 ALWAYS_INLINE bool start_walk(struct stack_scratch *scratch, struct task_struct *task) {
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
     struct walk *walk = &scratch->walk;
     struct unwind_process *process = NULL;
 
-    if ((task->flags & PF_KTHREAD) || !BPF_CORE_READ(task, mm))
+    if (is_kernel_only(task) || !BPF_CORE_READ(task, mm))
         return false;
     scratch->stack.tgid = task->tgid;
     scratch->stack.exec_id = (u32)task->self_exec_id;

@@ -30,7 +30,7 @@ ALWAYS_INLINE u64 place_of(struct task_struct *task, struct thread_state *t) {
     u64 place = mix(HASH_STEP, ((u64)t->key << 32) | (u32)t->syscall);
 
     place = mix(place, (u32)task->self_exec_id);
-    if (!(task->flags & PF_KTHREAD))
+    if (!is_kernel_only(task))
         place = mix(mix(place, regs->ip), regs->sp);
     if (t->word_known)
         place = mix(place, t->word);

@@ -346,7 +346,9 @@ struct bpf_perf_event_data {
 #define TASK_NOLOAD 0x400
 #define TASK_FROZEN 0x8000
 #define PF_POSTCOREDUMP 0x00000008
+#define PF_IO_WORKER 0x00000010
 #define PF_DUMPCORE 0x00000200
+#define PF_USER_WORKER 0x00004000 /* 6.4+; no flag before */
 #define PF_KTHREAD 0x00200000
 #define TS_COMPAT 0x2
 #define CLONE_THREAD 0x10000

@@ -33,8 +33,11 @@ in_root() { chroot "$ROOT" env LC_ALL=C DEBIAN_FRONTEND=noninteractive HOME=/roo
 make_root() {
     local log=$ROOT.log
     say "makes a $RELEASE in $ROOT: $log"
-    rm -rf "$ROOT"
-    debootstrap --variant=minbase "$RELEASE" "$ROOT" "$ARCHIVE" > "$log" 2>&1 || return
+    # Its own folder is there until debootstrap is done.
+    if [[ ! -e $ROOT/etc/debian_version || -e $ROOT/debootstrap ]]; then
+        rm -rf "$ROOT"
+        debootstrap --variant=minbase "$RELEASE" "$ROOT" "$ARCHIVE" > "$log" 2>&1 || return
+    fi
     # Packages start no servers.
     printf '#!/bin/sh\nexit 101\n' > "$ROOT/usr/sbin/policy-rc.d"
     chmod 755 "$ROOT/usr/sbin/policy-rc.d"

@@ -1,7 +1,7 @@
 # Clients update one row of InnoDB, each in a transaction that also thinks for 10 ms while it holds the row.
 packages="mariadb-server"
 kind=lock-wait
-text='threads named mariadbd waited for a row lock in handler::.*held it in turn'
+text='threads (named mariadbd|of mariadbd named one_connection) waited for a row lock in handler::.*held it in turn'
 . "$HERE/servers.sh"
 
 prepare() {

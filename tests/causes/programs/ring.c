@@ -1,9 +1,12 @@
 // A thread that reads blocks of a file through io_uring, and waits for each: past the page cache, or out of it.
+// With `sync` it writes a block and waits for fsync, which a worker of io_uring carries out; with `write` it only
+// writes.
 //
-// usage: ring FILE SECONDS direct|cached
+// usage: ring FILE SECONDS direct|cached|sync|write
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/io_uring.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +50,8 @@ static void set_up(void)
 	entries = map(IORING_OFF_SQES, ring.sq_entries * sizeof(struct io_uring_sqe));
 }
 
-__attribute__((noinline)) static int read_block(int file, void *block, uint64_t offset)
+// One operation, and its end.
+static int carry_out(struct io_uring_sqe operation)
 {
 	unsigned *tail = (unsigned *)(submissions + ring.sq_off.tail);
 	unsigned mask = *(unsigned *)(submissions + ring.sq_off.ring_mask);
@@ -57,12 +61,7 @@ __attribute__((noinline)) static int read_block(int file, void *block, uint64_t 
 	unsigned at = *tail & mask;
 	int result;
 
-	memset(&entries[at], 0, sizeof entries[at]);
-	entries[at].opcode = IORING_OP_READ;
-	entries[at].fd = file;
-	entries[at].addr = (uintptr_t)block;
-	entries[at].len = BLOCK;
-	entries[at].off = offset;
+	entries[at] = operation;
 	((unsigned *)(submissions + ring.sq_off.array))[at] = at;
 	__atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
 	if (syscall(SYS_io_uring_enter, ring_file, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) != 1)
@@ -70,6 +69,23 @@ __attribute__((noinline)) static int read_block(int file, void *block, uint64_t 
 	result = done[*head & completed_mask].res;
 	__atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
 	return result;
+}
+
+__attribute__((noinline)) static int read_block(int file, void *block, uint64_t offset)
+{
+	return carry_out((struct io_uring_sqe){
+		.opcode = IORING_OP_READ, .fd = file, .addr = (uintptr_t)block, .len = BLOCK, .off = offset});
+}
+
+static int write_block(int file, void *block, uint64_t offset)
+{
+	return carry_out((struct io_uring_sqe){
+		.opcode = IORING_OP_WRITE, .fd = file, .addr = (uintptr_t)block, .len = BLOCK, .off = offset});
+}
+
+__attribute__((noinline)) static int sync_blocks(int file)
+{
+	return carry_out((struct io_uring_sqe){.opcode = IORING_OP_FSYNC, .fd = file});
 }
 
 int main(int count, char **arguments)
@@ -80,7 +96,9 @@ int main(int count, char **arguments)
 	if (count != 4)
 		return 2;
 	double ends = now() + atof(arguments[2]);
-	int file = open(arguments[1], O_RDONLY | (strcmp(arguments[3], "direct") ? 0 : O_DIRECT));
+	const char *way = arguments[3];
+	bool syncs = !strcmp(way, "sync"), writes = syncs || !strcmp(way, "write");
+	int file = open(arguments[1], (writes ? O_RDWR : O_RDONLY) | (strcmp(way, "direct") ? 0 : O_DIRECT));
 
 	if (file < 0 || fstat(file, &status) || posix_memalign(&block, BLOCK, BLOCK))
 		return 1;
@@ -88,7 +106,9 @@ int main(int count, char **arguments)
 	for (uint64_t number = 1; now() < ends; number++) {
 		uint64_t blocks = status.st_size / BLOCK;
 
-		if (read_block(file, block, number * 7919 % blocks * BLOCK) != BLOCK)
+		uint64_t offset = number * 7919 % blocks * BLOCK;
+
+		if ((writes ? write_block : read_block)(file, block, offset) != BLOCK || (syncs && sync_blocks(file)))
 			return 1;
 		usleep(5000);
 	}

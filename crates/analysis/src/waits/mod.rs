@@ -29,7 +29,7 @@ use wallprof_model::{
 };
 
 pub use chain::{Link, Timing, timing};
-use ends::{DISK_ENDS, Ends, FUSE_ENDS};
+use ends::{Ends, FUSE_ENDS};
 pub use functions::{FunctionId, Functions};
 pub use judge::{Shares, judge, median_depth};
 use rules::Matcher;
@@ -156,7 +156,8 @@ impl Waits {
             _ => None,
         };
         if let Some(ends) = ends {
-            ends.add(place, waker.and_then(|waker| waker.kernel), sample.weight);
+            let (kernel, thread) = waker.map_or((None, None), |waker| (waker.kernel, waker.thread));
+            ends.add(place, kernel, thread, sample.weight);
         }
         let by = match waker {
             Some(waker) if waker.interrupt => Ender::Interrupt,
@@ -256,7 +257,9 @@ impl Waits {
             ..Meaning::clone(&by_wakers(FILE_SERVER, false))
         });
         let is_unnamed = |place: &Place| places.contains_key(&(place.program, place.user, place.kernel));
-        let mut for_disks = self.poll_ends.in_functions(&DISK_ENDS, &mut resolve)?;
+        let disk_ns = self.disk_ns();
+        let disk_ns = |thread| disk_ns.get(&thread).copied().unwrap_or(0);
+        let mut for_disks = self.poll_ends.by_disks(disk_ns, &mut resolve)?;
         for_disks.retain(is_unnamed);
         let mut for_servers = self.other_ends.in_functions(&FUSE_ENDS, &mut resolve)?;
         for_servers.retain(is_unnamed);
@@ -272,6 +275,18 @@ impl Waits {
         }
         self.join_slices(&firsts, &mut meanings);
         Ok(meanings)
+    }
+
+    /// How long each thread waited for a disk, ns.
+    fn disk_ns(&self) -> HashMap<ThreadKey, u64> {
+        let mut threads: HashMap<ThreadKey, u64> = HashMap::new();
+        for (ended, sum) in &self.sums {
+            if self.reasons.get(&ended.place) == Some(&Reason::Disk) {
+                let ns = threads.entry(ended.thread).or_default();
+                *ns = ns.saturating_add(sum.ns);
+            }
+        }
+        threads
     }
 
     fn is_learned(&self, place: &Place) -> bool {
