@@ -125,7 +125,8 @@ await_end() {
         size=$(stat -c %s "$console" 2> /dev/null || echo 0)
         if [ "$size" != "$said" ]; then
             until=$((SECONDS + SILENT_SECONDS))
-            tail -c "+$((said + 1))" "$console" | tr -d '\r' | grep . | sed "s/^/kernels: $release: /" >&2 || true
+            tail -c "+$((said + 1))" "$console" | tr -d '\r' | grep -aE ' at [0-9.]+ s$|^guest is up' |
+                sed "s/^/kernels: $release: /" >&2 || true
         fi
         said=$size
         [ "$SECONDS" -lt "$until" ] || return 1
