@@ -28,7 +28,7 @@ use wallprof_model::{
     WordRow, WordRules,
 };
 
-pub use chain::{Link, Timing, timing};
+pub use chain::{Link, Timing, timing, timing_of_parked};
 use ends::{DISK_ENDS, Ends, FUSE_ENDS};
 pub use functions::{FunctionId, Functions};
 pub use judge::{Shares, judge, median_depth};
@@ -403,7 +403,7 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             let reason = self.waits.reasons.get(&place).copied().unwrap_or(Reason::Other);
             let key =
                 |depth: usize| (place.program, reason, functions[..functions.len().min(depth)].to_vec());
-            let (wide, narrow) = (key(WAITERS_DEPTH), key(JUDGED_DEPTH));
+            let (wide, narrow) = (key(self.functions.waiters_depth(functions)), key(JUDGED_DEPTH));
             waiters.entry(wide.clone()).or_default().places.push(place);
             judged.entry(narrow.clone()).or_default().places.push(place);
             keys.insert(place, (wide, narrow));
@@ -418,6 +418,7 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             sums.entry(ended.place).or_default().push((ended, sum));
         }
         let mut links = self.links(&keys);
+        let parks = self.parks(&links);
         let mut timings: HashMap<&Key, Timing> = HashMap::new();
         let mut locks = Vec::new();
         for group in judged.values() {
@@ -425,8 +426,16 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             let Some(all) = waiters.get(wide) else { continue };
             let ended = group.places.iter().filter_map(|place| sums.get(place)).flatten();
             let shares = shares(ended.copied(), &all.waiters);
-            let timing =
-                || *timings.entry(wide).or_insert_with(|| timing(&links.remove(wide).unwrap_or_default()));
+            let parks = parks.get(&wide.0).filter(|_| self.functions.is_parked(&wide.2));
+            let timing = || {
+                *timings.entry(wide).or_insert_with(|| {
+                    let links = links.remove(wide).unwrap_or_default();
+                    match parks {
+                        Some(parks) => timing_of_parked(&links, parks),
+                        None => timing(&links),
+                    }
+                })
+            };
             let depth = || self.depth(all, places).map(Some);
             if judge(&shares, PlaceVerdict::Unknown, timing, depth)? == PlaceVerdict::NotIdle {
                 locks.extend(&group.places);
@@ -456,6 +465,17 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             });
         }
         links
+    }
+
+    /// The single waits of all parked threads, by program.
+    fn parks(&self, links: &HashMap<Key, Vec<Link>>) -> HashMap<u32, Vec<Link>> {
+        let mut parks: HashMap<u32, Vec<Link>> = HashMap::new();
+        for ((program, _, functions), links) in links {
+            if self.functions.is_parked(functions) {
+                parks.entry(*program).or_default().extend(links);
+            }
+        }
+        parks
     }
 
     /// How many functions are between the threads' loops and their waits: those that no other stack of the
