@@ -8,6 +8,7 @@
 //! Readers search all rows of a recording ([`Waits`]). The recorder asks the same [`judge`], with the same
 //! [`timing`], [`Functions`] and [`Rules`], about what has arrived so far.
 
+mod after_sleep;
 mod chain;
 mod ends;
 mod functions;
@@ -28,6 +29,7 @@ use wallprof_model::{
     WordRow, WordRules,
 };
 
+use after_sleep::AfterSleep;
 pub use chain::{Link, Timing, timing, timing_of_parked};
 use ends::{DISK_ENDS, Ends, FUSE_ENDS};
 pub use functions::{FunctionId, Functions};
@@ -235,10 +237,13 @@ impl Waits {
 
         let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
         let mut matcher = Matcher::new(rules);
-        for &place in self.reasons.keys() {
+        let after_sleep = self.after_sleep(rules, &mut resolve)?;
+        for (&place, &reason) in &self.reasons {
             let user = place.user.map(&mut resolve).transpose()?;
             let kernel = place.kernel.map(&mut resolve).transpose()?;
             if let Some(meaning) = matcher.meaning(user.as_ref(), kernel.as_ref()) {
+                meanings.set_place(place, meaning.clone());
+            } else if let Some(meaning) = user.as_ref().and_then(|user| after_sleep.meaning(user, reason)) {
                 meanings.set_place(place, meaning.clone());
             } else if let Some(user) = user.filter(|_| self.is_learned(&place)) {
                 places.insert((place.program, place.user, place.kernel), functions.of_program(&user));
@@ -281,6 +286,30 @@ impl Waits {
     fn place(&self, wait: &Single) -> Option<Place> {
         let program = *self.programs.get(&wait.thread)?;
         Some(Place { program, user: wait.user(), kernel: wait.kernel() })
+    }
+
+    /// What is learned from sleeps that ended with their timeout, and the waits that followed at once.
+    fn after_sleep<'r, E>(
+        &self,
+        rules: &'r Rules,
+        mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<AfterSleep<'r>, E> {
+        let mut learned = AfterSleep::new(rules);
+        let mut known: HashSet<(StackId, StackId)> = HashSet::new();
+        let singles = if learned.has_rules() { self.singles.as_slice() } else { &[] };
+        for pair in singles.windows(2) {
+            let [sleep, next] = pair else { continue };
+            let follows = sleep.thread == next.thread
+                && sleep.waker.is_none()
+                && is_continued(sleep.timed_out, sleep.end, next.start);
+            if let (true, Some(slept), Some(waits)) = (follows, sleep.user(), next.user())
+                && slept != waits
+                && known.insert((slept, waits))
+            {
+                learned.learn(&resolve(slept)?, &resolve(waits)?);
+            }
+        }
+        Ok(learned)
     }
 
     /// For each single wait the index of its first slice.
