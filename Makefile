@@ -21,6 +21,7 @@
 #   make reproducible  builds the release in two folders: different bytes are an error
 #   make idle      servers without clients and a shell under `watch -a`: ten minutes as root on an idle machine
 #   make causes    real software with a planted cause: whether the first finding names it, as root
+#   make causes-debian13  the cases of Java, Ruby, Python, Redis and PostgreSQL with the software of Debian 13
 #   make fleet     a fleet's tables, generated from recordings: the questions of docs/fleet.md in DuckDB and ClickHouse
 #   make trials    `runs --compare` on runs with a planted slowdown and on equal ones: ten minutes as root, idle machine
 #   make complete  the share of complete stacks in real software: half a minute of servers, compiled and JIT programs
@@ -51,6 +52,7 @@ NEIGHBOUR_PACKAGES := python3 util-linux jq curl redis-server redis-tools
 IDLE_PACKAGES := jq curl util-linux
 CAUSES_QUICK_PACKAGES := jq python3 sqlite3 gcc g++
 CAUSES_PACKAGES := jq python3 sqlite3 gcc g++ nodejs openjdk-17-jdk-headless util-linux e2fsprogs ruby postgresql redis-server redis-tools
+CAUSES_DEBIAN13_PACKAGES := jq python3 openjdk-17-jdk-headless redis-tools postgresql debootstrap util-linux
 SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 
 why_clang-19 := compiles the BPF programs
@@ -79,6 +81,7 @@ why_busybox-static := the other programs on those kernels
 why_openjdk-17-jdk-headless := locks and collections of Java
 why_e2fsprogs := a file system to freeze
 why_musl-tools := builds a scenario with another C library
+why_debootstrap := makes a folder with Debian 13
 why_ruby := waits for its GVL
 why_python3 := runs the tests; the programs of a hostile neighbour; waits for the GIL
 why_systemd := runs the service
@@ -118,8 +121,8 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: demo test gate repeat verify kernel deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick complete readers fleet trials lint release kernels systemd scenarios rust
-.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages
+.PHONY: demo test gate repeat verify kernel deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-debian13 causes-quick complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-debian13-packages causes-quick-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
 BUILT := $(if $(WALLPROF),,release)
@@ -234,6 +237,13 @@ causes-quick: release causes-quick-packages
 causes: release causes-packages
 	$(SUDO) env PATH="$$PATH" tests/causes/run.sh $(if $(RUNS),-n $(RUNS)) $(CASES)
 
+# With the software of another Debian in a folder, which is made. Without debootstrap's archive there is nothing to check.
+CAUSES_DEBIAN13 := java-monitor java-reentrantlock java-pool java-virtual ruby-gvl ruby-sleepers python-gil \
+	python-lock redis-blocked-loop redis-keys postgresql-relation-lock
+causes-debian13: release causes-debian13-packages
+	$(SUDO) tests/debian/root.sh; status=$$?; [ $$status != 3 ] || exit 0; [ $$status = 0 ] && \
+		$(SUDO) env PATH="$$PATH" ROOT=target/debian/root tests/causes/run.sh $(or $(CASES),$(CAUSES_DEBIAN13))
+
 # Opens pictures and exports in their usual programs; a missing program is skipped with a message.
 readers: $(BUILT) scenarios reader-packages
 	tests/readers/run.sh
@@ -297,6 +307,9 @@ causes-quick-packages:
 
 causes-packages:
 	$(call install,$(CAUSES_PACKAGES))
+
+causes-debian13-packages:
+	$(call install,$(CAUSES_DEBIAN13_PACKAGES))
 
 truth-packages:
 	$(call install,$(TRUTH_PACKAGES))

@@ -7,6 +7,9 @@
 #   -n   so many runs of each case
 #   -k   keeps each case's cause.db, twin.db and the findings' text in FOLDER/CASE
 #
+# With ROOT=FOLDER the software is that of another Debian in this folder (tests/debian/root.sh makes one); wallprof and
+# the clients stay those of this machine. For cases of java, ruby, python, redis and postgresql.
+#
 # Uses target/release/wallprof (WALLPROF names another), as root. Prints a table. Exit code 1: a case was wrong.
 # Findings whose cause is the machine (docs/findings.md, "The program or the machine") do not count: it is shared.
 # Each such finding is printed.
@@ -52,11 +55,35 @@ fail() {
     exit 2
 }
 
+# The software of another root. Its mounts end with this script.
+ROOT=${ROOT:+$(realpath -m "$ROOT")}
+readonly ROOT
+if [[ -n $ROOT && -z ${HAS_MOUNTS:-} ]]; then
+    [[ -x $ROOT/bin/bash ]] || fail "$ROOT is no root of a Debian: tests/debian/root.sh makes one"
+    exec env HAS_MOUNTS=yes ROOT="$ROOT" WALLPROF="$WALLPROF" unshare --mount --propagation private "$HERE/run.sh" "$@"
+fi
+if [[ -n $ROOT ]]; then
+    mkdir -p "$ROOT$PWD"
+    for folder in /proc /dev /tmp "$PWD"; do
+        mount --bind "$folder" "$ROOT$folder"
+    done
+fi
+# shellcheck disable=SC2034 # for cases
+[[ -z $ROOT ]] && JDK=openjdk-17-jdk-headless || JDK=openjdk-21-jdk-headless
+
 # --- for cases ---
+
+# Runs a command of the software's root.
+in_root() { # COMMAND…
+    ${ROOT:+chroot "$ROOT"} "$@"
+}
 
 # Starts a program that runs until the end of the case, with its output in $WORK/NAME.log.
 start() { # COMMAND…
-    "$@" > "$WORK/${1##*/}.log" 2>&1 < /dev/null &
+    local log=$WORK/${1##*/}.log
+    # A function changes the root itself.
+    [[ -z $ROOT ]] || declare -F "$1" > /dev/null || set -- chroot "$ROOT" "$@"
+    "$@" > "$log" 2>&1 < /dev/null &
     pids+=($!)
 }
 
@@ -75,7 +102,7 @@ until_ready() { # COMMAND…
 # For `cause` and `twin`: becomes the program that `target` names, which has to end by itself.
 run_as_target() { # COMMAND…
     echo "$BASHPID" > "$WORK/target"
-    exec "$@" > "$WORK/${1##*/}.log" 2>&1 < /dev/null
+    exec ${ROOT:+chroot "$ROOT"} "$@" > "$WORK/${1##*/}.log" 2>&1 < /dev/null
 }
 
 # The program has written this file: it has started what is to be recorded.
@@ -247,7 +274,7 @@ run_case() {
     . "$HERE/cases/$case.sh"
     # shellcheck disable=SC2048 # a string of words, or an array
     for package in ${packages[*]}; do
-        dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q '^ii' || {
+        dpkg-query --admindir="$ROOT/var/lib/dpkg" -W -f='${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q '^ii' || {
             printf 'skipped\t%s is not installed\t\n' "$package"
             return
         }

@@ -11,14 +11,14 @@ free_port() {
 as() { # USER COMMAND…
     local user=$1
     shift
-    exec setpriv --reuid="$user" --regid="$user" --init-groups --inh-caps=-all -- "$@"
+    exec ${ROOT:+chroot "$ROOT"} setpriv --reuid="$user" --regid="$user" --init-groups --inh-caps=-all -- "$@"
 }
 
 # PostgreSQL with a database `shop` of a user `app`, on a socket in $WORK. Arguments: lines of configuration.
 start_postgres() {
     local bin
     bin=$(pg_bin)
-    install -d -o postgres -m 700 "$WORK/data"
+    in_root install -d -o postgres -m 700 "$WORK/data"
     (as postgres "$bin/initdb" -D "$WORK/data" -A trust --no-sync)
     {
         echo "listen_addresses = ''"
@@ -35,7 +35,7 @@ start_postgres() {
 }
 
 pg_bin() {
-    ls -d /usr/lib/postgresql/*/bin | sort -V | tail -1
+    in_root sh -c 'ls -d /usr/lib/postgresql/*/bin' | sort -V | tail -1
 }
 
 # MariaDB with a database `shop`, on a socket in $WORK. Arguments: options of the server.

@@ -48,7 +48,17 @@ PURE_AT_ONCE = os.cpu_count() or 1
 DEFECT = "DEFECT:"
 
 KERNEL = "6.1"
-VERIFY_STEPS = ["release", "kernels", "causes-quick", "fuzz-smoke", "hostile", "bench-check", "doc", "reproducible"]
+VERIFY_STEPS = [
+    "release",
+    "kernels",
+    "causes-quick",
+    "causes-debian13",
+    "fuzz-smoke",
+    "hostile",
+    "bench-check",
+    "doc",
+    "reproducible",
+]
 
 
 def say(line=""):

@@ -1,5 +1,5 @@
 # A heap that is too small for a table that changes all the time: each collection stops all threads.
-packages=openjdk-17-jdk-headless
+packages=$JDK
 kind=lock-wait
 text='of java waited for (garbage collection|safepoint) .* VM Thread held it'
 prepare() { classes=$(program Garbage.java); }

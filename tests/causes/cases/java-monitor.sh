@@ -1,5 +1,5 @@
 # `synchronized`, held for 20 ms by a thread that sleeps meanwhile.
-packages=openjdk-17-jdk-headless
+packages=$JDK
 kind=lock-wait
 text='orders (and another thread )?of java waited for monitor in .*ObjectMonitor::EnterI?.* audit held it, itself off the CPU .*wait in'
 prepare() { classes=$(program Locks.java); }

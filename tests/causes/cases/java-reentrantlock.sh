@@ -1,6 +1,6 @@
 # ReentrantLock, held for 20 ms by a thread that sleeps meanwhile. Java's functions have names once jcmd has
 # written them down, if they are compiled; -Xcomp compiles each at its first call.
-packages=openjdk-17-jdk-headless
+packages=$JDK
 kind=lock-wait
 text='orders (and another thread )?of java waited for a lock .*audit held it, itself off the CPU .*wait in'
 prepare() { classes=$(program Locks.java); }
@@ -10,7 +10,7 @@ target() {
     local pid
     [ -s "$WORK/target" ] || return 1
     pid=$(< "$WORK/target")
-    jcmd "$pid" Compiler.perfmap > /dev/null 2>&1
+    in_root jcmd "$pid" Compiler.perfmap > /dev/null 2>&1
     grep -q 'Locks.changeTable' "/tmp/perf-$pid.map" && echo "-p $pid"
 }
 clean() { rm -f "/tmp/perf-$(< "$WORK/target").map"; }
