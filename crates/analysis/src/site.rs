@@ -146,7 +146,7 @@ pub fn base_name(path: &str) -> &str {
 
 /// The functions of such libraries where they are linked into the program. Demangled names.
 fn is_runtime_symbol(symbol: &str) -> bool {
-    const NAMES: [&str; 33] = [
+    const NAMES: [&str; 38] = [
         "_start",
         "__libc_start_main",
         "__libc_start_call_main",
@@ -180,6 +180,12 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "PGSemaphoreLock",
         "PGSemaphoreUnlock",
         "LockAcquire",
+        // Ruby's, of condition variables and mutexes.
+        "rb_native_cond_wait",
+        "rb_native_cond_timedwait",
+        "rb_native_cond_signal",
+        "rb_native_mutex_lock",
+        "rb_native_mutex_unlock",
         "LockAcquireExtended",
     ];
     const PREFIXES: [&str; 25] = [

@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use wallprof_analysis::waits::{
-    Link, Shares, Timing, is_continued, judge, median_depth, timing as timing_of_links,
+    Link, Shares, Timing, is_continued, judge, median_depth, timing as timing_of_links, timing_of_parked,
 };
 use wallprof_model::Reason;
 use wallprof_model::event::PlaceVerdict;
@@ -52,6 +52,8 @@ const MOST_MEASURED: usize = 16;
 pub struct Spot {
     place: u64,
     group: u64,
+    /// The group of all waits of parked threads of the program, for one of these.
+    parks: Option<u64>,
 }
 
 impl Spot {
@@ -62,7 +64,12 @@ impl Spot {
             (program, reason, part).hash(&mut hasher);
             hasher.finish()
         };
-        Spot { place: of(stack.narrow), group: of(stack.wide) }
+        let parks = || {
+            let mut hasher = DefaultHasher::new();
+            (program, "parks").hash(&mut hasher);
+            hasher.finish()
+        };
+        Spot { place: of(stack.narrow), group: of(stack.wide), parks: stack.is_parked.then(parks) }
     }
 }
 
@@ -120,6 +127,7 @@ struct Key {
 #[derive(Default)]
 struct Place {
     group: u64,
+    parks: Option<u64>,
     now: Shares,
     before: Shares,
     verdict: PlaceVerdict,
@@ -211,13 +219,9 @@ impl Places {
     }
 
     fn keep(&mut self, wait: &SlicedWait) {
-        let group = self.groups.entry(wait.spot.group).or_default();
-        group.used = group.used.max(wait.link.end);
-        if group.links.len() == MOST_LINKS {
-            group.links.pop_front();
+        for number in [Some(wait.spot.group), wait.spot.parks].into_iter().flatten() {
+            self.groups.entry(number).or_default().keep(wait.link);
         }
-        group.links.push_back(wait.link);
-        group.fresh += 1;
     }
 
     /// Judges the places by the waits since the last time.
@@ -247,7 +251,7 @@ impl Places {
                 |waker: u32| waker != wait.thread && self.waiters.contains_key(&(wait.spot.group, waker));
             let own = wait.waker.is_some_and(is_peer);
             let place = self.places.entry(wait.spot.place).or_default();
-            (place.used, place.group) = (now, wait.spot.group);
+            (place.used, place.group, place.parks) = (now, wait.spot.group, wait.spot.parks);
             place.now.add(wait.ns, wait.count, own);
             let group = self.groups.entry(wait.spot.group).or_default();
             group.used = now;
@@ -270,6 +274,8 @@ impl Places {
     fn judge_place(&mut self, number: u64, now: u64, timings: &mut usize, depth_of: &mut DepthOf<'_>) {
         let Places { places, groups, stacks, .. } = self;
         let Some(place) = places.get_mut(&number) else { return };
+        let parks = place.parks.and_then(|parks| groups.get(&parks));
+        let parks: Option<Vec<Link>> = parks.map(|parks| parks.links.iter().copied().collect());
         let Some(Group { links, stacks: here, timing, fresh, .. }) = groups.get_mut(&place.group) else {
             return;
         };
@@ -280,7 +286,10 @@ impl Places {
             let is_due = *fresh >= FRESH_LINKS || (*fresh > 0 && links.len() < MOST_LINKS);
             if is_due && *timings > 0 {
                 *timings -= 1;
-                *timing = timing_of_links(links.make_contiguous());
+                *timing = match &parks {
+                    Some(parks) => timing_of_parked(links.make_contiguous(), parks),
+                    None => timing_of_links(links.make_contiguous()),
+                };
                 *fresh = 0;
             }
             *timing
@@ -378,6 +387,17 @@ impl Places {
     }
 }
 
+impl Group {
+    fn keep(&mut self, link: Link) {
+        self.used = self.used.max(link.end);
+        if self.links.len() == MOST_LINKS {
+            self.links.pop_front();
+        }
+        self.links.push_back(link);
+        self.fresh += 1;
+    }
+}
+
 impl Place {
     /// Of its last waits.
     fn shares(&self) -> Shares {
@@ -432,7 +452,7 @@ mod tests {
 
     /// A spot of the program `server`: its functions, and those that its group has in common.
     fn spot(narrow: u64, wide: u64) -> Spot {
-        Spot::new(b"server", Reason::Wait, StackPlace { narrow, wide })
+        Spot::new(b"server", Reason::Wait, StackPlace { narrow, wide, is_parked: false })
     }
 
     fn judge(places: &mut Places, now: u64) {
@@ -533,7 +553,10 @@ mod tests {
         places.add(other);
         judge(&mut places, 2 * SECOND);
         assert_eq!(places.verdict_of(other.spot), PlaceVerdict::Idle, "thread 2 never waits in that group");
-        assert_ne!(Spot::new(b"server", Reason::Poll, StackPlace { narrow: 10, wide: 1 }), spot(10, 1));
+        assert_ne!(
+            Spot::new(b"server", Reason::Poll, StackPlace { narrow: 10, wide: 1, is_parked: false }),
+            spot(10, 1)
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use wallprof_analysis::waits::{FunctionId, Functions, JUDGED_DEPTH, Rules, RulesOfFunctions, WAITERS_DEPTH};
+use wallprof_analysis::waits::{FunctionId, Functions, JUDGED_DEPTH, Rules, RulesOfFunctions};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{Frame, FrameId, FrameKind, Meaning, Module, ModuleId, StackEnd, SymbolLine};
 use wallprof_symbols::Origin;
@@ -28,6 +28,8 @@ pub struct StackPlace {
     pub narrow: u64,
     /// Of as many as the waiters of one lock have in common.
     pub wide: u64,
+    /// The virtual machine of Java parks the thread there, whatever for.
+    pub is_parked: bool,
 }
 
 #[derive(Default)]
@@ -179,7 +181,11 @@ impl WaitStacks {
             self.functions.hash(&functions[..functions.len().min(depth)], &mut hasher);
             hasher.finish()
         };
-        let place = StackPlace { narrow: hash(JUDGED_DEPTH), wide: hash(WAITERS_DEPTH) };
+        let place = StackPlace {
+            narrow: hash(JUDGED_DEPTH),
+            wide: hash(self.functions.waiters_depth(&functions)),
+            is_parked: self.functions.is_parked(&functions),
+        };
         self.stacks.get_mut(&stack)?.place = Some(place);
         Some(place)
     }

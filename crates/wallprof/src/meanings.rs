@@ -129,7 +129,7 @@ fn line(rule: &Rule) -> String {
         }
     };
     format!(
-        "{:<12} {:<24} {:<8} {}{}{}{}{}",
+        "{:<12} {:<24} {:<8} {}{}{}{}{}{}",
         escape(meaning.software.as_deref().unwrap_or("-")),
         escape(&meaning.name),
         if meaning.idle { "idle" } else { "not idle" },
@@ -137,6 +137,7 @@ fn line(rule: &Rule) -> String {
         listed(", called by ", &rule.callers),
         listed(", directly called by ", &rule.direct_callers),
         listed(", called through unnamed functions by ", &rule.named_callers),
-        listed(", of ", &rule.modules)
+        listed(", of ", &rule.modules),
+        if rule.after_sleep { ", at once after a sleep in one function" } else { "" }
     )
 }

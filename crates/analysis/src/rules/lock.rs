@@ -16,6 +16,12 @@ use crate::short_name::short_name;
 use crate::site::Site;
 use crate::tally::Tally;
 
+/// Locks that an interpreter has one of, by software and name.
+const OF_PROCESS: [(&str, &str); 2] = [("cpython", "GIL"), ("ruby", "GVL")];
+
+/// Holders that are followed in one wait.
+const MOST_HOLDERS: usize = 64;
+
 /// Waits for a lock that no earlier rule has reported.
 pub(super) fn waits<'e: 't, 't>(
     evidence: &'e Evidence,
@@ -42,7 +48,7 @@ pub(super) fn what(cases: &[&Case]) -> String {
     let name = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
     match name.as_deref() {
         None => "a lock".to_owned(),
-        Some(name) if name.ends_with("lock") => format!("a {name}"),
+        Some(name) if name.ends_with("lock") || name.ends_with("virtual thread") => format!("a {name}"),
         // --not-idle names the functions, not what they wait for.
         Some("not idle") => "others".to_owned(),
         Some(name) => name.to_owned(),
@@ -100,7 +106,10 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
         return format!(": {owner} held it{}{away}{ended}", inside.unwrap_or_default());
     }
     let waker = mostly(cases, |case| case.waker.as_ref()?.by.clone());
-    let Some(waker) = waker else { return String::new() };
+    let longest = longest_holder(cases, evidence);
+    let Some(waker) = longest.as_ref().map(|(party, _)| party.clone()).or(waker) else {
+        return String::new();
+    };
     let titled = titled(&waker, cases);
     if !cases.iter().all(|case| case.meaning.is_some()) {
         return format!(": {titled} released it{release}");
@@ -109,13 +118,47 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
         return format!(": {titled} ended it{release}");
     }
     let away = away(cases, evidence);
-    let ns = |cases: &mut dyn Iterator<Item = &&Case>| -> u64 { cases.map(|case| case.duration_ns()).sum() };
-    let by_waker = |case: &&&Case| case.waker.as_ref().and_then(|woken| woken.by.as_ref()) == Some(&waker);
-    if ns(&mut cases.iter().filter(by_waker)) <= ns(&mut cases.iter()) / 2 {
+    if longest.is_none_or(|(_, share)| share <= 0.5) {
         let away = away.replacen(", itself", ", each", 1);
         return format!(": they held it in turn{away} and released it{release}");
     }
     format!(": {titled} held it{away} and released it{release}")
+}
+
+/// The thread that had a lock without an owner word for the longest part of the waits, and its share of the time of
+/// which the holder is known.
+fn longest_holder(cases: &[&Case], evidence: &Evidence) -> Option<(Party, f64)> {
+    let mut times: Tally<Party> = Tally::default();
+    for case in cases {
+        for (party, since, until) in holders(case, evidence) {
+            times.add(party.clone(), until.0.saturating_sub(since.0));
+        }
+    }
+    let whole = times.total();
+    let (party, ns) = times.top()?;
+    (whole > 0).then(|| (party.clone(), ns as f64 / whole as f64))
+}
+
+/// The threads that had the lock during a wait, the last one first: the one that ended the wait had it since its own
+/// last wait for it, and before that the one that ended that wait had it. A thread that wakes another one of its
+/// interpreter has the lock of that, whatever the other one waits for.
+fn holders<'e>(case: &'e Case, evidence: &'e Evidence) -> Vec<(&'e Party, MonoNs, MonoNs)> {
+    let mut holders = Vec::new();
+    let (mut of, mut until) = (case, case.woken());
+    while holders.len() < MOST_HOLDERS {
+        let Some(party) = of.waker.as_ref().and_then(|waker| waker.by.as_ref()) else { break };
+        let is_own = |wait: &Case| match of_process(case) {
+            Some(_) => matches!(wait.reason, StallReason::Blocked(_) | StallReason::Runnable),
+            None => is_same_lock(wait, case),
+        };
+        let own = |wait: &&Case| wait.woken() < until && wait.id != of.id && is_own(wait);
+        let own = party.key.and_then(|key| evidence.during(key, case.start, until).filter(own).last());
+        let since = own.map_or(case.start, Case::woken).max(case.start);
+        holders.push((party, since, until));
+        let Some(own) = own.filter(|_| since > case.start) else { break };
+        (of, until) = (own, since);
+    }
+    holders
 }
 
 /// The thread that ended waits, with what its process called itself.
@@ -164,36 +207,44 @@ pub(super) struct Held {
     pub released: MonoNs,
 }
 
-/// Who held the lock in each wait of which that is known.
+/// Who held the lock in each wait of which that is known: the owner that the lock names, else the threads that handed
+/// it on. The holder of a lock that was handed on is not the reason for a wait for a CPU.
 pub(super) fn held(cases: &[&Case], evidence: &Evidence) -> Vec<Held> {
     let releases = Releases::of(cases);
-    let held = cases.iter().filter_map(|case| {
-        let (holder, since) = held_by(case, evidence)?;
-        // The holder of a lock that was handed on is not the reason for a wait for a CPU.
-        let released = match owner(case) {
-            Some(_) => releases.end_of_holding(case, holder),
-            None => case.woken(),
-        };
-        Some(Held { holder, since, released })
+    let held = cases.iter().flat_map(|case| match owner(case) {
+        Some(owner) => {
+            let until = |holder| releases.end_of_holding(case, holder);
+            owner
+                .key
+                .map(|holder| Held { holder, since: case.start, released: until(holder) })
+                .into_iter()
+                .collect()
+        }
+        None => {
+            let of_known = |(party, since, released): (&Party, MonoNs, MonoNs)| {
+                Some(Held { holder: party.key?, since, released })
+            };
+            holders(case, evidence).into_iter().filter_map(of_known).collect::<Vec<_>>()
+        }
     });
     held.collect()
 }
 
-/// The recorded thread that had the lock, and from when on. If no lock word contains the owner's tid, that
-/// is the thread that released the lock, from the end of its own last wait for it.
-fn held_by(case: &Case, evidence: &Evidence) -> Option<(ThreadKey, MonoNs)> {
-    if let Some(owner) = owner(case) {
-        return Some((owner.key?, case.start));
-    }
-    let holder = case.waker_key()?;
-    let released = case.woken();
-    let own_waits = evidence.during(holder, case.start, released).filter(|wait| is_same_lock(wait, case));
-    let since = own_waits.map(|wait| wait.end).filter(|end| *end < released).max();
-    Some((holder, since.unwrap_or(case.start)))
+/// The name of the lock that an interpreter has for all of its threads, where the wait is for that one: whatever the
+/// function, and whatever word of it the thread waits at.
+pub(super) fn of_process(case: &Case) -> Option<&str> {
+    let meaning = case.meaning.as_ref().filter(|meaning| !meaning.idle)?;
+    let is_of_process = |&(software, name): &(&str, &str)| {
+        meaning.software.as_deref() == Some(software) && meaning.name == name
+    };
+    OF_PROCESS.iter().any(is_of_process).then_some(&*meaning.name)
 }
 
 /// Whether both are waits for one lock, as far as that is known.
 pub(super) fn is_same_lock(one: &Case, other: &Case) -> bool {
+    if let (Some(one_name), Some(other_name)) = (of_process(one), of_process(other)) {
+        return one.pid == other.pid && one_name == other_name;
+    }
     let place = |case: &Case| case.site.as_ref().and_then(|site| site.functions.first().cloned());
     let address = |case: &Case| case.lock.as_ref().map(|lock| (case.pid, lock.address));
     is_wait(one) && is_wait(other) && address(one) == address(other) && place(one) == place(other)

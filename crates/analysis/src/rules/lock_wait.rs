@@ -25,10 +25,15 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
-/// Which lock: its address in a process; what it is called, where the threads of a program say so by their
+/// JEP 491 lets a thread in `synchronized` leave its carrier from Java 24 on.
+const PINNED_ADVICE: &str = "Take a ReentrantLock in place of `synchronized` around calls that wait, or run Java 24, \
+    so that the thread leaves its carrier to others.";
+
+/// Which lock: the one of its process; its address in a process; what it is called, where the threads of a program say so by their
 /// wakeups; else where it is waited for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LockKey {
+    OfProcess(u32, String),
     At(u32, u64),
     Of(Arc<str>, String, Option<Arc<str>>),
     In(u32, Option<Arc<Site>>),
@@ -53,6 +58,9 @@ pub(super) fn by_lock<'e>(
 }
 
 fn lock_key(case: &Case, evidence: &Evidence) -> LockKey {
+    if let Some(name) = lock::of_process(case) {
+        return LockKey::OfProcess(case.pid, name.to_owned());
+    }
     let address = case.lock.as_ref().map(|lock| lock.address).filter(|&address| address != 0);
     match (address, &case.meaning) {
         (Some(address), _) => LockKey::At(case.pid, address),
@@ -73,6 +81,9 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
 fn advice(cases: &[&Case]) -> String {
     let meaning = mostly(cases, |case| case.meaning.clone());
     if let Some(meaning) = meaning.filter(|meaning| !meaning.holder) {
+        if &*meaning.name == "pinned virtual thread" {
+            return PINNED_ADVICE.to_owned();
+        }
         return format!("Make the {} faster, or do not wait for it on this path.", meaning.name);
     }
     let release = mostly(cases, |case| case.release().cloned());
@@ -193,6 +204,13 @@ mod tests {
     }
 
     #[test]
+    fn pinned_virtual_thread_has_an_advice_of_its_own() {
+        let found = Fixture::only_finding([said(1, "pinned virtual thread", false, 25_000_000)]);
+        assert!(found.title.contains("waited for a pinned virtual thread in"), "{}", found.title);
+        assert!(found.advice.contains("ReentrantLock"), "{}", found.advice);
+    }
+
+    #[test]
     fn what_is_no_lock_is_not_held() {
         let found = Fixture::only_finding([said(1, "DNS", false, 25_000_000)]);
         assert!(
@@ -238,6 +256,32 @@ mod tests {
         assert_eq!(found.len(), 1, "one lock: {found:#?}");
         assert!(found[0].title.contains("off the CPU for"), "{}", found[0].title);
         assert!(!found[0].title.contains("lock in take_order),"), "not its own wait: {}", found[0].title);
+    }
+
+    /// A wait of 100 ms for the lock of an interpreter, in this function.
+    fn interpreter(id: u64, thread: u32, by: u32, function: &str) -> StallRecord {
+        let meaning = Meaning { software: Some("ruby".into()), ..meaning("GVL") };
+        let wait = StallRecord { meaning: Some(Arc::new(meaning)), ..learned(id, thread, by, 100_000_000) };
+        StallRecord { user: Some(stack(&["pthread_cond_wait", function])), ..wait }
+    }
+
+    #[test]
+    fn thread_that_computes_held_the_lock_of_the_interpreter_for_the_whole_queue() {
+        // Thread 9 gives it to thread 1, that one to 2, and that one to 3, within a millisecond.
+        let turn = |round: u64| {
+            let at_ms = |ms: u64, stall| at(round * 101_000_000 + ms * 100_000, stall);
+            [
+                at_ms(0, interpreter(round * 3 + 1, 1, 9, "nap")),
+                at_ms(1, interpreter(round * 3 + 2, 2, 1, "nap")),
+                at_ms(2, interpreter(round * 3 + 3, 3, 2, "take")),
+            ]
+        };
+        let mut found = Fixture::findings((0..5).flat_map(turn));
+        found.retain(|found| found.rule == RULE.name);
+        let [found] = &found[..] else { panic!("one lock: {found:#?}") };
+        assert!(found.title.contains("waited for GVL"), "{}", found.title);
+        assert!(found.title.contains(": thread-9 held it"), "{}", found.title);
+        assert_eq!(found.count, 15, "one lock, whatever the function");
     }
 
     #[test]

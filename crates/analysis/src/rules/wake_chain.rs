@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use wallprof_model::{MonoNs, StallReason, ThreadKey};
+use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
 use super::case::{Case, Party, grouped};
 use super::conclusion::Conclusion;
@@ -126,7 +126,7 @@ fn link<'e>(thread: ThreadKey, first: &Case, evidence: &'e Evidence) -> Option<L
     let mut long = evidence
         .during(thread, first.start, first.end)
         .filter(|case| case.overlap_ns(first.start, first.end) >= half_ns)
-        .filter(|case| !lock::is_same_lock(case, first));
+        .filter(|case| !lock::is_same_lock(case, first) && !lets_go_of(case, first));
     long.find_map(|case| {
         let to = match case.reason {
             // A kernel thread may end a wait for a disk. It is no link: the disk kept the holder.
@@ -137,6 +137,12 @@ fn link<'e>(thread: ThreadKey, first: &Case, evidence: &'e Evidence) -> Option<L
         };
         Some(Link { case, to: to? })
     })
+}
+
+/// Whether the thread does not have the lock of its interpreter while it waits: it has given that to others before it
+/// waits on a condition variable.
+fn lets_go_of(wait: &Case, first: &Case) -> bool {
+    lock::of_process(first).is_some() && wait.reason == StallReason::Blocked(Reason::Wait)
 }
 
 /// The thread that had the CPU for most of a preemption, where the preempted thread had woken it.

@@ -59,6 +59,11 @@ pub struct Timing {
     pub fixed_order: bool,
     /// The share of the wakeups whose waker was waiting itself at once: it had asked, and waited for the answer.
     pub answered: f64,
+    /// Of parked threads only, see [`timing_of_parked`]: the share of the wakeups after which the woken thread
+    /// waited again without having handed on, though another one had waited all the time.
+    pub dropped: f64,
+    /// Of parked threads only: the share of the holders' time in which they were parked themselves.
+    pub parked: f64,
 }
 
 /// The end of a wait.
@@ -96,6 +101,19 @@ impl Thread {
         }
     }
 
+    /// Whether it ended a wait of another thread in this time.
+    fn handed_on(&self, from: u64, to: u64) -> bool {
+        let next = self.releases.partition_point(|release| *release < from);
+        self.releases.get(next).is_some_and(|release| *release <= to)
+    }
+
+    /// How much of this time it waited, ns.
+    fn waited_ns(&self, from: u64, to: u64) -> u64 {
+        let first = self.waits.partition_point(|(_, woken)| *woken <= from);
+        let during = self.waits[first..].iter().take_while(|(start, _)| *start < to);
+        during.map(|(start, woken)| (*woken).min(to).saturating_sub((*start).max(from))).sum()
+    }
+
     /// Whether it begins to wait within `ns` after `at`.
     fn waits_within(&self, at: u64, ns: u64) -> bool {
         let next = self.waits.partition_point(|(start, _)| *start < at);
@@ -103,8 +121,13 @@ impl Thread {
     }
 
     fn is_waiting(&self, at: u64) -> bool {
-        let before = self.waits.partition_point(|(start, _)| *start <= at);
-        before.checked_sub(1).is_some_and(|last| self.waits[last].1 > at)
+        self.waits_through(at, at)
+    }
+
+    /// Whether it is in one wait from before `from` until after `to`.
+    fn waits_through(&self, from: u64, to: u64) -> bool {
+        let before = self.waits.partition_point(|(start, _)| *start <= from);
+        before.checked_sub(1).is_some_and(|last| self.waits[last].1 > to)
     }
 }
 
@@ -142,7 +165,53 @@ pub fn timing(links: &[Link]) -> Timing {
         threads: threads.values().filter(|thread| !thread.waits.is_empty()).count(),
         fixed_order: fixed_order(&ended),
         answered: answered(&wakeups, &threads),
+        dropped: 0.0,
+        parked: 0.0,
     }
+}
+
+/// The same of a place where threads are parked (`LockSupport.park` of Java): its functions are those of locks, of
+/// queues and of answers alike, so that the timing has to say more. `parks` are the waits of the same threads at all
+/// such places, these among them.
+///
+/// A lock that is handed from thread to thread in the order in which they came, as those of `java.util.concurrent`,
+/// is never kept from a thread that waits: the holder hands it on before it waits again. A worker that has done its
+/// job does not. And a holder is seldom parked itself: a worker that waits for the time of its job is.
+pub fn timing_of_parked(links: &[Link], parks: &[Link]) -> Timing {
+    let all = threads(parks);
+    let known_from = parks.iter().map(|link| link.start).min().unwrap_or(u64::MAX);
+    let here = threads(links);
+    let (mut held, mut parked) = (0, 0);
+    for link in links.iter().filter(|link| link.by_other().is_some() && link.start >= known_from) {
+        held += follow_holders(link, &here, |thread, since, until| {
+            parked += all.get(&thread).map_or(0, |thread| thread.waited_ns(since, until));
+        })
+        .0;
+    }
+    Timing { dropped: dropped(links, &here), parked: ratio(parked, held), ..timing(links) }
+}
+
+/// See [`Timing::dropped`]. A thread that is woken next again got nothing the first time: another one had come first.
+fn dropped(links: &[Link], threads: &HashMap<u32, Thread>) -> f64 {
+    let mut by_wakeup: Vec<&Link> = links.iter().filter(|link| link.by_other().is_some()).collect();
+    by_wakeup.sort_unstable_by_key(|link| link.woken);
+    let (mut looked_at, mut dropped) = (0, 0);
+    for link in by_wakeup.iter().step_by(by_wakeup.len() / MOST_FOLLOWED + 1) {
+        let Some(thread) = threads.get(&link.thread) else { continue };
+        let again = thread.waits.partition_point(|(start, _)| *start < link.woken);
+        let Some(&(again, _)) = thread.waits.get(again) else { continue };
+        let has_waited = |(number, other): (&u32, &Thread)| {
+            *number != link.thread && other.waits_through(link.woken, again)
+        };
+        if !threads.iter().any(has_waited) {
+            continue;
+        }
+        looked_at += 1;
+        let next = by_wakeup.get(by_wakeup.partition_point(|next| next.woken <= again));
+        let is_next = next.is_none_or(|next| next.thread == link.thread);
+        dropped += u64::from(!is_next && !thread.handed_on(link.woken, again));
+    }
+    ratio(dropped, looked_at)
 }
 
 impl Link {
@@ -222,13 +291,24 @@ fn threads(links: &[Link]) -> HashMap<u32, Thread> {
 /// The part of a wait in which its waker had it, and those before from which that one got it, ns; and whether
 /// it is unknown who had it before, as the first of them got it after a timeout.
 fn covered_by_holders(link: &Link, threads: &HashMap<u32, Thread>) -> (u64, bool) {
+    follow_holders(link, threads, |_, _, _| {})
+}
+
+/// The same. `held` takes each of them: a thread, and from when to when it had it.
+fn follow_holders(
+    link: &Link,
+    threads: &HashMap<u32, Thread>,
+    mut held: impl FnMut(u32, u64, u64),
+) -> (u64, bool) {
     let mut until = link.woken;
     let mut holder = link.by();
     for _ in 0..MOST_HOLDERS {
         let By::Thread(thread) = holder else { break };
         let since = threads.get(&thread).and_then(|known| known.had_since(thread, until));
         let Some((since, before)) = since.filter(|_| until > link.start) else { break };
-        until = since.max(link.start);
+        let since = since.max(link.start);
+        held(thread, since, until);
+        until = since;
         holder = before;
     }
     (link.woken.saturating_sub(until), until > link.start && holder == By::Timeout)
@@ -396,6 +476,60 @@ mod tests {
             })
             .collect();
         assert!(timing(&links).out_of_turn > 0.3, "{:?}", timing(&links));
+    }
+
+    #[test]
+    fn lock_of_parked_threads_is_handed_on_by_threads_that_are_not_parked() {
+        // Five threads in a queue have it for 10 ms each, and come again a millisecond later.
+        let links: Vec<Link> = (5..80u64)
+            .map(|turn| link((turn % 5) as u32, turn * 10 - 39, turn * 10, ((turn + 4) % 5) as u32))
+            .collect();
+        let timing = timing_of_parked(&links, &links);
+        assert_eq!((timing.dropped, timing.parked), (0.0, 0.0), "{timing:?}");
+        assert!(timing.covered > 0.9, "{timing:?}");
+    }
+
+    #[test]
+    fn thread_that_is_woken_again_after_another_came_first_drops_nothing() {
+        // Thread 0 takes the lock again before thread 1, which is the first in the queue, has come.
+        let links: Vec<Link> = (1..20u64)
+            .flat_map(|turn| {
+                let at = turn * 20;
+                let first = Link { start: at * MS + 30_000, ..link(1, at, at + 10, 0) };
+                let again = Link { start: (at + 10) * MS + 30_000, ..link(1, at, at + 15, 0) };
+                [first, again, link(2, at - 5, at + 16, 1)]
+            })
+            .collect();
+        let timing = timing_of_parked(&links, &links);
+        assert_eq!(timing.dropped, 0.0, "{timing:?}");
+    }
+
+    #[test]
+    fn parked_worker_that_does_its_job_while_others_wait_drops_it() {
+        // A client, thread 9, submits a job each 10 ms. The eight workers take turns.
+        let links: Vec<Link> = (0..80u64)
+            .map(|turn| link((turn % 8) as u32, (turn * 10).saturating_sub(79), turn * 10, 9))
+            .collect();
+        let timing = timing_of_parked(&links, &links);
+        assert!(timing.covered > 0.9, "it looks like a lock: {timing:?}");
+        assert!(timing.dropped > 0.9, "{timing:?}");
+    }
+
+    #[test]
+    fn parked_worker_that_waits_for_the_time_of_its_job_holds_nothing() {
+        // One of four workers waits for the time of the next job. Then it wakes the next one to do so, and works.
+        let (mut links, mut parks) = (Vec::new(), Vec::new());
+        for turn in 4..80u64 {
+            let (worker, next, at) = ((turn % 4) as u32, ((turn + 1) % 4) as u32, turn * 10);
+            links.push(link(next, at - 29, at, worker));
+            let timed = Link { waker: None, timed_out: true, ..link(worker, at - 9, at, 0) };
+            parks.push(timed);
+        }
+        parks.extend(&links);
+        let timing = timing_of_parked(&links, &parks);
+        assert!(timing.covered > 0.9 && timing.dropped == 0.0, "it looks like a lock: {timing:?}");
+        assert!(timing.parked > 0.8, "{timing:?}");
+        assert_eq!(timing_of_parked(&links, &links).parked, 0.0, "other parks are not known");
     }
 
     #[test]

@@ -7,11 +7,15 @@ use std::sync::Arc;
 use wallprof_model::FrameKind;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 
+use super::{JUDGED_DEPTH, WAITERS_DEPTH};
 use crate::site;
 
 /// Two addresses without symbols in one module are taken for one function if they are no further apart,
 /// bytes.
 const FUNCTION_BYTES: u64 = 1_024;
+
+/// Innermost functions among which the one that parks a thread is.
+const PARKED_DEPTH: usize = 2;
 
 /// A function. Two calls in one function without a symbol are two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -126,6 +130,24 @@ impl Functions {
         }
     }
 
+    /// Whether a thread is parked there by the virtual machine of Java, whatever for: these are the stack's innermost
+    /// functions of the program, leaf first. In the functions around them, which have no names, the stacks of locks,
+    /// of queues and of answers differ.
+    pub fn is_parked(&self, functions: &[FunctionId]) -> bool {
+        let is_park = |function: &FunctionId| match self.keys.get(function.0 as usize) {
+            Some(Key::Symbol { module, symbol }) => {
+                symbol.starts_with("Unsafe_Park") && site::base_name(module) == "libjvm.so"
+            }
+            _ => false,
+        };
+        functions.iter().take(PARKED_DEPTH).any(is_park)
+    }
+
+    /// How many of the innermost functions the waits have in common that are judged by one timing.
+    pub fn waiters_depth(&self, functions: &[FunctionId]) -> usize {
+        if self.is_parked(functions) { JUDGED_DEPTH } else { WAITERS_DEPTH }
+    }
+
     /// How many functions two stacks (leaf first) have in common from their roots on.
     pub fn common(&self, one: &[FunctionId], other: &[FunctionId]) -> usize {
         let pairs = one.iter().rev().zip(other.iter().rev());
@@ -139,17 +161,43 @@ mod tests {
     use crate::fixture::stack;
     use wallprof_model::{StackEnd, SymbolLine};
 
+    fn frame(module: Option<&str>, address: u64, symbol: Option<&str>) -> Arc<ResolvedFrame> {
+        Arc::new(ResolvedFrame {
+            kind: FrameKind::Native,
+            module: module.map(Into::into),
+            build_id: None,
+            address,
+            lines: vec![SymbolLine { symbol: symbol.map(Into::into), ..SymbolLine::default() }],
+        })
+    }
+
     fn stripped(addresses: &[u64]) -> ResolvedStack {
-        let frame = |&address: &u64| {
-            Arc::new(ResolvedFrame {
-                kind: FrameKind::Native,
-                module: Some("/opt/app".into()),
-                build_id: None,
-                address,
-                lines: vec![SymbolLine::default()],
-            })
+        let frames = addresses.iter().map(|&address| frame(Some("/opt/app"), address, None));
+        ResolvedStack { frames: frames.collect(), end: StackEnd::Complete }
+    }
+
+    /// A stack of Java, whose own functions have no names.
+    fn java(module: &str, wait: &str) -> ResolvedStack {
+        let native =
+            [("libc.so.6", "pthread_cond_wait"), (module, "Parker::park(bool, long)"), (module, wait)];
+        let frames = native.iter().map(|(module, symbol)| frame(Some(module), 0, Some(symbol)));
+        let java = (1..20).map(|address| frame(None, address * 0x1000, None));
+        ResolvedStack { frames: frames.chain(java).collect(), end: StackEnd::Complete }
+    }
+
+    #[test]
+    fn parked_threads_of_java_are_compared_by_more_functions() {
+        let mut functions = Functions::default();
+        let depth = |functions: &mut Functions, stack: &ResolvedStack| {
+            let of_stack = functions.of_program(stack);
+            (functions.is_parked(&of_stack), functions.waiters_depth(&of_stack))
         };
-        ResolvedStack { frames: addresses.iter().map(frame).collect(), end: StackEnd::Complete }
+        let parked = java("/usr/lib/jvm/lib/server/libjvm.so", "Unsafe_Park");
+        assert_eq!(depth(&mut functions, &parked), (true, JUDGED_DEPTH));
+        let monitor = java("/usr/lib/jvm/lib/server/libjvm.so", "ObjectMonitor::EnterI");
+        assert_eq!(depth(&mut functions, &monitor), (false, WAITERS_DEPTH));
+        assert_eq!(depth(&mut functions, &java("/opt/app", "Unsafe_Park")), (false, WAITERS_DEPTH));
+        assert_eq!(depth(&mut functions, &stripped(&[1])), (false, WAITERS_DEPTH));
     }
 
     #[test]

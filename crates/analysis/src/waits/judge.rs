@@ -50,6 +50,10 @@ const ANSWERS: f64 = 0.95;
 /// one that lets go has something else to do.
 const ANSWERED: f64 = 0.5;
 
+/// The most of them that parked threads drop, and the most of the holders' time in which they are parked.
+const MOST_DROPPED: f64 = 0.1;
+const MOST_PARKED: f64 = 0.5;
+
 /// The most functions between a worker's loop and its wait for work. A lock is waited for further in, where
 /// the timing proves nothing.
 const LOOP_DEPTH: usize = 3;
@@ -118,7 +122,9 @@ fn by_timing<E>(
 ) -> Result<PlaceVerdict, E> {
     let answers = timing.one_awake >= ANSWERS || timing.answered >= ANSWERED;
     let has_fixed_partners = timing.fixed_order && (timing.threads > 2 || answers);
-    if (timing.waits as u64) < LEAST_WAITS || timing.covered < LEAST_COVERED || has_fixed_partners {
+    let is_work = timing.dropped > MOST_DROPPED || timing.parked > MOST_PARKED;
+    if (timing.waits as u64) < LEAST_WAITS || timing.covered < LEAST_COVERED || has_fixed_partners || is_work
+    {
         return Ok(PlaceVerdict::Idle);
     }
     let herd = timing.together > MOST_TOGETHER;
@@ -162,6 +168,8 @@ mod tests {
         threads: 3,
         fixed_order: false,
         answered: 0.0,
+        dropped: 0.0,
+        parked: 0.0,
     };
 
     /// Of 100 waits of 1 ms, these were ended by waiters of the place.
@@ -195,6 +203,8 @@ mod tests {
         assert_eq!([0.4, 0.6].map(|answered| of(Timing { answered, ..pair })), [NotIdle, Idle]);
         assert_eq!(of(Timing { out_of_turn: 0.5, ..LOCK }), Idle);
         assert_eq!(of(Timing { together: 0.9, one_awake: 0.2, ..LOCK }), Idle);
+        assert_eq!([0.1, 0.2].map(|dropped| of(Timing { dropped, ..LOCK })), [NotIdle, Idle]);
+        assert_eq!([0.5, 0.6].map(|parked| of(Timing { parked, ..LOCK })), [NotIdle, Idle]);
     }
 
     #[test]

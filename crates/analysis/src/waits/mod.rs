@@ -8,6 +8,7 @@
 //! Readers search all rows of a recording ([`Waits`]). The recorder asks the same [`judge`], with the same
 //! [`timing`], [`Functions`] and [`Rules`], about what has arrived so far.
 
+mod after_sleep;
 mod chain;
 mod ends;
 mod functions;
@@ -28,7 +29,8 @@ use wallprof_model::{
     WordRow, WordRules,
 };
 
-pub use chain::{Link, Timing, timing};
+use after_sleep::AfterSleep;
+pub use chain::{Link, Timing, timing, timing_of_parked};
 use ends::{Ends, FUSE_ENDS};
 pub use functions::{FunctionId, Functions};
 pub use judge::{Shares, judge, median_depth};
@@ -236,10 +238,13 @@ impl Waits {
 
         let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
         let mut matcher = Matcher::new(rules);
-        for &place in self.reasons.keys() {
+        let after_sleep = self.after_sleep(rules, &mut resolve)?;
+        for (&place, &reason) in &self.reasons {
             let user = place.user.map(&mut resolve).transpose()?;
             let kernel = place.kernel.map(&mut resolve).transpose()?;
             if let Some(meaning) = matcher.meaning(user.as_ref(), kernel.as_ref()) {
+                meanings.set_place(place, meaning.clone());
+            } else if let Some(meaning) = user.as_ref().and_then(|user| after_sleep.meaning(user, reason)) {
                 meanings.set_place(place, meaning.clone());
             } else if let Some(user) = user.filter(|_| self.is_learned(&place)) {
                 places.insert((place.program, place.user, place.kernel), functions.of_program(&user));
@@ -296,6 +301,30 @@ impl Waits {
     fn place(&self, wait: &Single) -> Option<Place> {
         let program = *self.programs.get(&wait.thread)?;
         Some(Place { program, user: wait.user(), kernel: wait.kernel() })
+    }
+
+    /// What is learned from sleeps that ended with their timeout, and the waits that followed at once.
+    fn after_sleep<'r, E>(
+        &self,
+        rules: &'r Rules,
+        mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<AfterSleep<'r>, E> {
+        let mut learned = AfterSleep::new(rules);
+        let mut known: HashSet<(StackId, StackId)> = HashSet::new();
+        let singles = if learned.has_rules() { self.singles.as_slice() } else { &[] };
+        for pair in singles.windows(2) {
+            let [sleep, next] = pair else { continue };
+            let follows = sleep.thread == next.thread
+                && sleep.waker.is_none()
+                && is_continued(sleep.timed_out, sleep.end, next.start);
+            if let (true, Some(slept), Some(waits)) = (follows, sleep.user(), next.user())
+                && slept != waits
+                && known.insert((slept, waits))
+            {
+                learned.learn(&resolve(slept)?, &resolve(waits)?);
+            }
+        }
+        Ok(learned)
     }
 
     /// For each single wait the index of its first slice.
@@ -418,7 +447,7 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             let reason = self.waits.reasons.get(&place).copied().unwrap_or(Reason::Other);
             let key =
                 |depth: usize| (place.program, reason, functions[..functions.len().min(depth)].to_vec());
-            let (wide, narrow) = (key(WAITERS_DEPTH), key(JUDGED_DEPTH));
+            let (wide, narrow) = (key(self.functions.waiters_depth(functions)), key(JUDGED_DEPTH));
             waiters.entry(wide.clone()).or_default().places.push(place);
             judged.entry(narrow.clone()).or_default().places.push(place);
             keys.insert(place, (wide, narrow));
@@ -433,6 +462,7 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             sums.entry(ended.place).or_default().push((ended, sum));
         }
         let mut links = self.links(&keys);
+        let parks = self.parks(&links);
         let mut timings: HashMap<&Key, Timing> = HashMap::new();
         let mut locks = Vec::new();
         for group in judged.values() {
@@ -440,8 +470,16 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             let Some(all) = waiters.get(wide) else { continue };
             let ended = group.places.iter().filter_map(|place| sums.get(place)).flatten();
             let shares = shares(ended.copied(), &all.waiters);
-            let timing =
-                || *timings.entry(wide).or_insert_with(|| timing(&links.remove(wide).unwrap_or_default()));
+            let parks = parks.get(&wide.0).filter(|_| self.functions.is_parked(&wide.2));
+            let timing = || {
+                *timings.entry(wide).or_insert_with(|| {
+                    let links = links.remove(wide).unwrap_or_default();
+                    match parks {
+                        Some(parks) => timing_of_parked(&links, parks),
+                        None => timing(&links),
+                    }
+                })
+            };
             let depth = || self.depth(all, places).map(Some);
             if judge(&shares, PlaceVerdict::Unknown, timing, depth)? == PlaceVerdict::NotIdle {
                 locks.extend(&group.places);
@@ -471,6 +509,17 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             });
         }
         links
+    }
+
+    /// The single waits of all parked threads, by program.
+    fn parks(&self, links: &HashMap<Key, Vec<Link>>) -> HashMap<u32, Vec<Link>> {
+        let mut parks: HashMap<u32, Vec<Link>> = HashMap::new();
+        for ((program, _, functions), links) in links {
+            if self.functions.is_parked(functions) {
+                parks.entry(*program).or_default().extend(links);
+            }
+        }
+        parks
     }
 
     /// How many functions are between the threads' loops and their waits: those that no other stack of the

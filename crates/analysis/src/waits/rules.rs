@@ -57,6 +57,8 @@ struct RuleText {
     nearest_named_caller: Names,
     #[serde(default)]
     module: Names,
+    #[serde(default)]
+    after_sleep: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -143,6 +145,9 @@ pub struct Rule {
     pub named_callers: Vec<String>,
     /// Globs of the function's module, which is a file name without folders; empty for any.
     pub modules: Vec<String>,
+    /// It is about waits that follow at once on a sleep in one function, and about those through the same calls. The
+    /// modules are those of the calls.
+    pub after_sleep: bool,
     globs: Globs,
 }
 
@@ -217,6 +222,7 @@ impl Rules {
             direct_callers: Vec::new(),
             named_callers: Vec::new(),
             modules: Vec::new(),
+            after_sleep: false,
             globs: Globs {
                 functions: globs.to_vec(),
                 callers: Vec::new(),
@@ -248,6 +254,11 @@ impl Rules {
 
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
+    }
+
+    /// The rules about waits that follow on sleeps.
+    pub(super) fn after_sleep(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| rule.after_sleep)
     }
 
     /// The rules about words in memory.
@@ -344,6 +355,17 @@ fn functions_of(frame: &Arc<ResolvedFrame>) -> impl Iterator<Item = Function<'_>
 }
 
 impl Rule {
+    /// Whether one of the frame's functions is one that it is about.
+    pub(super) fn is_about(&self, frame: &ResolvedFrame) -> bool {
+        let mut symbols = frame.lines.iter().filter_map(|line| line.symbol.as_deref());
+        symbols.any(|symbol| any(&self.globs.functions, symbol))
+    }
+
+    /// Whether the frame is of one of its modules.
+    pub(super) fn is_of_module(&self, frame: &ResolvedFrame) -> bool {
+        frame.module.as_deref().is_some_and(|module| any(&self.globs.modules, base_name(module)))
+    }
+
     /// Whether it matches a stack with a function that it is about, in `frame`.
     fn matches(&self, frame: &ResolvedFrame, outer: &[Function<'_>]) -> bool {
         let globs = &self.globs;
@@ -352,6 +374,9 @@ impl Rule {
             FrameKind::Kernel => self.modules.iter().any(|module| module == KERNEL),
             _ => frame.module.as_deref().is_some_and(|module| any(&globs.modules, base_name(module))),
         };
+        if self.after_sleep {
+            return false;
+        }
         let called = |globs: &[Glob], caller: &Function<'_>| caller.1.is_some_and(|name| any(globs, name));
         (globs.modules.is_empty() || in_module())
             && (globs.callers.is_empty() || outer.iter().any(|caller| called(&globs.callers, caller)))
@@ -403,6 +428,7 @@ impl RuleText {
             direct_callers: self.directly_called_by.texts(),
             named_callers: self.nearest_named_caller.texts(),
             modules: self.module.texts(),
+            after_sleep: self.after_sleep,
         })
     }
 }
@@ -616,6 +642,7 @@ mod tests {
         let expected = [
             "DNS",
             "woken waiters",
+            "pinned virtual thread",
             "WAL flush",
             "WAL flush",
             "synchronous replication",
