@@ -34,8 +34,9 @@ cd "$(dirname "$0")/../.."
 
 readonly HERE=$PWD/tests/causes
 readonly PROGRAMS=$HERE/programs
-# Compiled programs, kept between runs.
-readonly BUILT=$PWD/target/causes
+# Compiled programs, kept between runs; those of one Debian do not run on another.
+BUILT=$PWD/target/causes/$(. /etc/os-release && echo "${VERSION_CODENAME:-$ID}")
+readonly BUILT
 WALLPROF=$(realpath -m "${WALLPROF:-target/release/wallprof}")
 readonly WALLPROF
 SECONDS_OF_RUN=${SECONDS_OF_RUN:-8}
