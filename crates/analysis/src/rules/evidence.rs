@@ -285,7 +285,8 @@ impl Collector {
     }
 
     fn party(&mut self, thread: &ThreadRef) -> Party {
-        Party { key: thread.key, pid: thread.pid, comm: self.names.get(thread.comm.as_str()) }
+        let ThreadRef { key, pid, tid, .. } = *thread;
+        Party { key, pid, tid, comm: self.names.get(thread.comm.as_str()) }
     }
 
     fn title(&mut self, thread: &ThreadRef) -> Option<Arc<str>> {

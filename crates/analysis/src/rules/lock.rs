@@ -1,6 +1,7 @@
 //! Shared code of the rules about locks: the stalls that they read, the owner of the lock and its activity
 //! meanwhile, the place where the lock was released, and the finding about it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
@@ -9,12 +10,15 @@ use super::case::{Case, Party, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::holding::{Holding, Releases};
-use super::limits::Delays;
+use super::limits::{Delays, is_share};
 use super::spec::Reported;
 use super::wording;
 use crate::short_name::short_name;
 use crate::site::Site;
 use crate::tally::Tally;
+
+/// Threads hold a lock in turn where they end one of this many parts of their own waiting for it.
+const IN_TURN: u64 = 2;
 
 /// Waits for a lock that no earlier rule has reported.
 pub(super) fn waits<'e: 't, 't>(
@@ -85,7 +89,7 @@ pub(super) fn waited<'e>(
 pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     let release = mostly(cases, |case| case.release().cloned());
     let release = wording::spot(release.as_ref());
-    let owner = mostly(cases, |case| Some(wording::party(case.lock.as_ref()?.owner.as_ref()?, case.pid)));
+    let owner = owner_name(cases);
     if let Some(owner) = owner {
         let away = away(cases, evidence);
         let ended = match release.as_str() {
@@ -111,19 +115,48 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     let away = away(cases, evidence);
     let ns = |cases: &mut dyn Iterator<Item = &&Case>| -> u64 { cases.map(|case| case.duration_ns()).sum() };
     let by_waker = |case: &&&Case| case.waker.as_ref().and_then(|woken| woken.by.as_ref()) == Some(&waker);
-    if ns(&mut cases.iter().filter(by_waker)) <= ns(&mut cases.iter()) / 2 {
-        let away = away.replacen(", itself", ", each", 1);
-        return format!(": they held it in turn{away} and released it{release}");
+    let (whole_ns, by_it_ns) = (ns(&mut cases.iter()), ns(&mut cases.iter().filter(by_waker)));
+    if by_it_ns <= whole_ns / 2 {
+        let waiters: HashSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
+        let by_waiter = |case: &&&Case| case.waker_key().is_some_and(|waker| waiters.contains(&waker));
+        if is_share(ns(&mut cases.iter().filter(by_waiter)), IN_TURN, whole_ns) {
+            let away = away.replacen(", itself", ", each", 1);
+            return format!(": they held it in turn{away} and released it{release}");
+        }
+        let share = wording::percent(by_it_ns, whole_ns);
+        let away = away.replacen(", itself", ", the holders", 1);
+        let away = away.trim_end_matches(',');
+        return format!(
+            ": of several threads {titled} held it longest, for {share} of that time{away}, and released it{release}"
+        );
     }
     format!(": {titled} held it{away} and released it{release}")
+}
+
+/// The owner of the lock in most of the waits. Threads of one name that have it in turn have no number.
+fn owner_name(cases: &[&Case]) -> Option<String> {
+    let mut owners: Tally<&Party> = Tally::default();
+    for case in cases {
+        if let Some(owner) = owner(case) {
+            owners.add(owner, case.late_ns());
+        }
+    }
+    let (most, ns) = owners.top()?;
+    let waiter = cases.iter().find(|case| owner(case) == Some(*most))?;
+    Some(match ns.saturating_mul(2) > owners.total() {
+        true => wording::other(most, waiter),
+        false => mostly(cases, |case| Some(wording::party(owner(case)?, case.pid)))?,
+    })
 }
 
 /// The thread that ended waits, with what its process called itself.
 fn titled(waker: &Party, cases: &[&Case]) -> String {
     let by_it: Vec<&Case> = cases.iter().copied().filter(|case| case.waited_for() == Some(waker)).collect();
     let title = mostly(&by_it, |case| case.title_waited_for().cloned());
-    let pid = cases.first().map_or(waker.pid, |case| case.pid);
-    wording::titled(waker, title.as_deref(), pid)
+    match cases.first() {
+        Some(waiter) => wording::titled(waker, title.as_deref(), waiter),
+        None => wording::name(waker),
+    }
 }
 
 /// Whether interrupts ended most of the waits: of waits for a lock only timers do.
