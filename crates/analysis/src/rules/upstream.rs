@@ -137,6 +137,9 @@ fn conclude<'e>(upstreams: &[Upstream<'e>], evidence: &'e Evidence) -> Option<Co
         "{who} waited for an answer of {} to {requests}, while clients waited for {who}.",
         name(first.address, upstreams)
     );
+    // Requests wait at the same time, and cost no more than all of it.
+    let most_ns = wall_ns(evidence, &threads).max(delays.max_ns);
+    let delays = Delays { total_ns: delays.total_ns.min(most_ns), ..delays };
     Some(Problem { threads, delays, cases: Vec::new() }.conclude(title, ADVICE))
 }
 
@@ -218,6 +221,12 @@ mod tests {
         let words = "2 app processes waited for an answer of the upstream 127.0.0.1:9000 (python3 4711) to 3 requests, \
             550 ms in all, up to 200 ms";
         assert!(found.len() == 1 && found[0].starts_with(words), "{found:#?}");
+    }
+
+    #[test]
+    fn requests_that_wait_at_the_same_time_cost_no_more_than_all_of_it() {
+        let found = found(&[(1, 640, 3 * WALL_NS / 1_000_000, 207)], None, Vec::new());
+        assert_eq!((found[0].total_ns, found[0].count), (WALL_NS, 640));
     }
 
     #[test]
