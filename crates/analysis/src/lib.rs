@@ -49,7 +49,7 @@ pub use quantity::QuantityError;
 pub use short_name::short_name;
 pub use site::Site;
 pub use size::bytes_from_size;
-pub use stalls::{StallDigest, StallGroup};
+pub use stalls::{Interpreted, StallDigest, StallGroup};
 pub use tally::Tally;
 pub use timepoint::{Timepoint, TimepointError, clipped};
 pub use zone::Zone;

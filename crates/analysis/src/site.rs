@@ -146,7 +146,7 @@ pub fn base_name(path: &str) -> &str {
 
 /// The functions of such libraries where they are linked into the program. Demangled names.
 fn is_runtime_symbol(symbol: &str) -> bool {
-    const NAMES: [&str; 38] = [
+    const NAMES: [&str; 52] = [
         "_start",
         "__libc_start_main",
         "__libc_start_call_main",
@@ -173,6 +173,21 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "sched_yield",
         "runtime.goexit",
         "runtime.main",
+        // Go's calls into C, its switches to another stack, and its locks.
+        "runtime.asmcgocall",
+        "runtime.cgocall",
+        "runtime.cgocallback",
+        "runtime.systemstack",
+        "runtime.mcall",
+        "runtime.mstart",
+        "runtime.gopark",
+        "runtime.goparkunlock",
+        "runtime.goready",
+        "runtime.ready",
+        "runtime.lock2",
+        "runtime.unlock2",
+        "runtime.notewakeup",
+        "runtime.notesleep",
         // PostgreSQL's own wrappers of poll, of semaphores and of its lock manager.
         "WaitEventSetWait",
         "WaitLatch",
@@ -188,7 +203,7 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "rb_native_mutex_unlock",
         "LockAcquireExtended",
     ];
-    const PREFIXES: [&str; 25] = [
+    const PREFIXES: [&str; 32] = [
         "__lll_lock",
         "lll_lock",
         "pthread_",
@@ -214,8 +229,17 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "<parking_lot",
         "runtime.futex",
         "runtime.semasleep",
+        "runtime.semawakeup",
+        "runtime.semacquire",
+        "runtime.semrelease",
+        "sync.(*Mutex)",
+        "sync.(*RWMutex)",
+        "internal/sync.(*Mutex)",
+        "sync.runtime_Sem",
     ];
     let plain = symbol.split(['(', '@']).next().unwrap_or(symbol);
+    // Go's functions in assembly have the name of their calling convention behind their own.
+    let plain = plain.strip_suffix(".abi0").unwrap_or(plain);
     NAMES.contains(&plain) || PREFIXES.iter().any(|prefix| symbol.starts_with(prefix))
 }
 
@@ -375,6 +399,33 @@ mod tests {
             shown(Site::of(Some(&user), None)),
             "engine::book::Book::update < engine::main [std::sync::poison::mutex::Mutex<T>::lock]"
         );
+    }
+
+    #[test]
+    fn the_plumbing_of_go_is_left_out() {
+        let call = native(&[
+            (LIBC, "__lll_lock_wait"),
+            (LIBC, "pthread_mutex_lock"),
+            (APP, "slow_native"),
+            (APP, "runtime.asmcgocall.abi0"),
+            (APP, "runtime.cgocall"),
+            (APP, "main._Cfunc_slow_native"),
+        ]);
+        assert_eq!(
+            shown(Site::of(Some(&call), None)),
+            "slow_native < main._Cfunc_slow_native [pthread_mutex_lock]"
+        );
+        let switched = native(&[(APP, "runtime.asmcgocall.abi0"), (APP, "main._Cfunc_slow_native")]);
+        assert!(shown(Site::of(Some(&switched), None)).starts_with("main._Cfunc_slow_native"));
+        let lock = native(&[
+            (APP, "runtime.futex.abi0"),
+            (APP, "runtime.semasleep"),
+            (APP, "runtime.semacquire1"),
+            (APP, "internal/sync.(*Mutex).lockSlow"),
+            (APP, "sync.(*Mutex).Lock"),
+            (APP, "main.settle"),
+        ]);
+        assert!(shown(Site::of(Some(&lock), None)).starts_with("main.settle"));
     }
 
     #[test]

@@ -7,12 +7,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wallprof_model::profile::{StallRecord, WakerRecord};
-use wallprof_model::{Meaning, MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
+use wallprof_model::profile::{ResolvedFrame, ResolvedStack, StallRecord, WakerRecord};
+use wallprof_model::{FrameKind, Meaning, MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
 
+use crate::by_stack::ByStack;
 use crate::interest::Class;
 use crate::interner::Interner;
-use crate::site::{Site, Sites};
+use crate::site::{Site, Sites, base_name};
 use crate::tally::Tally;
 
 /// Distinct groups kept; the stalls of further ones are only counted.
@@ -122,6 +123,34 @@ pub struct StallDigest {
     pub ungrouped: u64,
     /// A thread waited as those of Go's scheduler do.
     pub has_go: bool,
+    interpreted: ByStack<Option<(Interpreted, bool)>>,
+    /// By [`Interpreted`]: it waited in functions of its own without names, and with names.
+    unnamed: [bool; 2],
+    named: [bool; 2],
+}
+
+/// Programs whose functions have names only where they were asked for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpreted {
+    Java,
+    Python,
+}
+
+impl Interpreted {
+    /// The program of a stack, and whether its functions have names there.
+    fn of(user: &ResolvedStack) -> Option<(Self, bool)> {
+        let frames = || user.frames.iter();
+        let symbols = || frames().flat_map(|frame| &frame.lines).filter_map(|line| line.symbol.as_deref());
+        let module = |frame: &Arc<ResolvedFrame>| frame.module.as_deref().map(base_name) == Some("libjvm.so");
+        if symbols().any(|name| name.starts_with("_PyEval_EvalFrame")) {
+            return Some((Interpreted::Python, symbols().any(|name| name.starts_with("py::"))));
+        }
+        let mut own = frames().filter(|frame| frame.kind == FrameKind::Jit).peekable();
+        (own.peek().is_some() && frames().any(module)).then(|| {
+            let has_name = |frame: &Arc<ResolvedFrame>| frame.lines.iter().any(|line| line.symbol.is_some());
+            (Interpreted::Java, own.any(has_name))
+        })
+    }
 }
 
 impl StallDigest {
@@ -141,12 +170,20 @@ impl StallDigest {
             voluntary: 0,
             ungrouped: 0,
             has_go: false,
+            interpreted: ByStack::default(),
+            unnamed: [false; 2],
+            named: [false; 2],
         }
     }
 
     pub fn add(&mut self, stall: &StallRecord) {
         let software = stall.meaning.as_ref().and_then(|meaning| meaning.software.as_deref());
         self.has_go |= software == Some("go");
+        let of_stack = |user| self.interpreted.get(user, Interpreted::of);
+        if let Some((program, has_names)) = stall.user.as_ref().and_then(of_stack) {
+            let seen = if has_names { &mut self.named } else { &mut self.unnamed };
+            seen[program as usize] = true;
+        }
         if stall.voluntary {
             self.voluntary += 1;
             self.add_idle(stall);
@@ -191,6 +228,11 @@ impl StallDigest {
             group.keep_if_longest(Example { late_ns: slices.ns, ..Example::of(stall) });
         }
         true
+    }
+
+    /// Whether functions of such programs are missing: none has a name.
+    pub fn lacks_names_of(&self, program: Interpreted) -> bool {
+        self.unnamed[program as usize] && !self.named[program as usize]
     }
 
     fn key(&mut self, stall: &StallRecord) -> GroupKey {
@@ -357,6 +399,7 @@ mod tests {
     use crate::fixture::{self, stack};
     use wallprof_model::Reason;
     use wallprof_model::profile::LockRecord;
+    use wallprof_model::{StackEnd, SymbolLine};
 
     const LOCK: StallReason = StallReason::Blocked(Reason::Lock);
 
@@ -545,6 +588,44 @@ mod tests {
         }
         assert_eq!((digest.groups().len(), digest.ungrouped), (MOST_GROUPS, 10));
         assert_eq!(digest.count, MOST_GROUPS as u64 + 10);
+    }
+
+    #[test]
+    fn functions_of_interpreters_without_names_are_noticed() {
+        let of = |symbols: &[&str]| {
+            let digest = digest(&[
+                stall(1, "p", LOCK, "x", 10),
+                StallRecord { user: Some(stack(symbols)), ..stall(2, "p", LOCK, "x", 10) },
+            ]);
+            [Interpreted::Java, Interpreted::Python].map(|program| digest.lacks_names_of(program))
+        };
+        assert_eq!(of(&["sem_wait", "_PyEval_EvalFrameDefault", "main"]), [false, true]);
+        assert_eq!(of(&["sem_wait", "_PyEval_EvalFrameDefault", "py::settle:/shop.py"]), [false, false]);
+        assert_eq!(of(&["sem_wait", "main"]), [false, false]);
+        let java = |names: [Option<&str>; 2]| {
+            let frame = |kind, module: Option<&str>, symbol: Option<&str>| {
+                Arc::new(ResolvedFrame {
+                    kind,
+                    module: module.map(Into::into),
+                    build_id: None,
+                    address: 7,
+                    lines: [SymbolLine { symbol: symbol.map(Into::into), ..SymbolLine::default() }].into(),
+                })
+            };
+            let stalls = names.map(|name| StallRecord {
+                user: Some(ResolvedStack {
+                    frames: [
+                        frame(FrameKind::Native, Some("/jvm/lib/server/libjvm.so"), Some("Unsafe_Park")),
+                        frame(FrameKind::Jit, None, name),
+                    ]
+                    .into(),
+                    end: StackEnd::Complete,
+                }),
+                ..stall(1, "java", LOCK, "x", 10)
+            });
+            digest(&stalls).lacks_names_of(Interpreted::Java)
+        };
+        assert_eq!([java([None, None]), java([None, Some("Shop.settle")])], [true, false]);
     }
 
     #[test]

@@ -131,7 +131,12 @@ impl Peers {
         if holders.len() == 1 { named(&holders) } else { None }
     }
 
-    fn of_connection(&mut self, pid: u32, (local, remote): (SocketAddr, SocketAddr)) -> Option<PeerProcess> {
+    /// The process at the other end of a connection of `pid`, if it is found now.
+    pub(crate) fn of_connection(
+        &mut self,
+        pid: u32,
+        (local, remote): (SocketAddr, SocketAddr),
+    ) -> Option<PeerProcess> {
         let key = (pid, local, remote);
         if let Some(process) = self.known.get(&key) {
             return Some(process.clone());

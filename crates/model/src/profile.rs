@@ -218,6 +218,14 @@ impl StallRecord {
         }
     }
 
+    /// The thread that held what the wait was for: the owner that the lock names, else the one that ended the
+    /// wait, where such waits are for what a thread holds.
+    pub fn holder(&self) -> Option<&ThreadRef> {
+        let owner = self.lock.as_ref().and_then(|lock| lock.owner.as_ref());
+        let is_held = self.meaning.as_ref().is_some_and(|meaning| meaning.holder && !meaning.idle);
+        owner.or_else(|| self.waker.as_ref().filter(|_| is_held)?.thread.as_ref())
+    }
+
     pub fn duration_ns(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
     }

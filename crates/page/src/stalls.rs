@@ -205,7 +205,7 @@ impl<'a> Texts<'a> {
                 Some(waker) => self.stacks.pair(waker.user.as_ref(), waker.kernel.as_ref(), self.names),
                 None => ROOT,
             },
-            owner: self.mention(lock.and_then(|lock| lock.owner.as_ref())),
+            owner: self.mention(stall.holder()),
             lock: lock.map_or(0, |lock| self.names.number(&format!("{:#x}", lock.address))),
             syscall: self.names.optional(stall.syscall.as_deref()),
             file: self.names.optional(file),
@@ -253,7 +253,8 @@ impl<'a> Texts<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wallprof_model::{MonoNs, Reason, StallReason};
+    use wallprof_model::profile::WakerRecord;
+    use wallprof_model::{Meaning, MeaningSource, MonoNs, Reason, StallReason};
 
     fn stall(id: u64, ns: u64, voluntary: bool) -> StallRecord {
         let reason = StallReason::Blocked(Reason::Lock);
@@ -276,6 +277,26 @@ mod tests {
         assert_eq!(stalls.left_out, LeftOut { voluntary: 2, others: 0, longest_ns: 900 });
         stalls.truncate(1);
         assert_eq!(stalls.left_out, LeftOut { voluntary: 2, others: 2, longest_ns: 900 });
+    }
+
+    #[test]
+    fn lock_without_an_owner_word_was_held_by_the_thread_that_let_go() {
+        let owner = |holder, idle, voluntary| {
+            let (mut names, mut stacks) = (Names::default(), Stacks::default());
+            let mut texts = Texts::new(&[], &mut names, &mut stacks);
+            let mut wait = stall(1, 900, voluntary);
+            let keeper = ThreadRef { tid: 9, comm: "keeper".into(), ..ThreadRef::default() };
+            wait.waker = Some(WakerRecord { thread: Some(keeper), user: None, kernel: None });
+            let (name, source) = ("row lock".into(), MeaningSource::Stack);
+            wait.meaning = Some(Meaning { name, software: None, idle, holder, source }.into());
+            texts.row(&wait).owner
+        };
+        assert_eq!(owner(true, false, false), 1);
+        assert_eq!(
+            [owner(false, false, false), owner(true, true, true)],
+            [0, 0],
+            "an answer, and an idle wait"
+        );
     }
 
     #[test]

@@ -65,7 +65,8 @@ pub fn add_late(tails: &mut Tails, recording: &Recording) -> Result<(), Failure>
 }
 
 fn options(args: &TailArgs) -> Result<TailOptions, Failure> {
-    let tail = percentile(&args.tail).map_err(|error| Failure::usage(format!("--tail: {error}")))?;
+    let tail = args.tail.as_deref().map(percentile).transpose();
+    let tail = tail.map_err(|error| Failure::usage(format!("--tail: {error}")))?;
     let wrong = || {
         Failure::usage(format!(
             "--body: {:?} is no range of percentiles: give two, such as P45-P55",
@@ -75,7 +76,12 @@ fn options(args: &TailArgs) -> Result<TailOptions, Failure> {
     let (from, to) = args.body.split_once('-').ok_or_else(wrong)?;
     let body = (percentile(from).map_err(|_| wrong())?, percentile(to).map_err(|_| wrong())?);
     match body.0 <= body.1 {
-        true => Ok(TailOptions { tail, body, or_lower: false }),
+        true => Ok(TailOptions {
+            tail: tail.unwrap_or(TailOptions::default().tail),
+            body,
+            // Whoever names a percentile wants that one.
+            or_lower: tail.is_none(),
+        }),
         false => Err(wrong()),
     }
 }
@@ -104,8 +110,20 @@ mod tests {
     }
 
     #[test]
+    fn percentile_that_is_named_is_not_lowered() {
+        let of = |tail: Option<&str>| {
+            let args =
+                TailArgs { tail: tail.map(str::to_owned), body: "P45-P55".into(), ..TailArgs::default() };
+            options(&args).map(|options| (options.tail, options.or_lower)).ok()
+        };
+        assert_eq!(of(None), Some((0.999, true)));
+        assert_eq!(of(Some("P99.9")), Some((0.999, false)));
+    }
+
+    #[test]
     fn body_is_a_range_in_order() {
-        let args = |body: &str| TailArgs { body: body.into(), tail: "P99".into(), ..TailArgs::default() };
+        let args =
+            |body: &str| TailArgs { body: body.into(), tail: Some("P99".into()), ..TailArgs::default() };
         assert_eq!(options(&args("P40-P60")).map(|options| options.body).ok(), Some((0.4, 0.6)));
         for wrong in ["P60-P40", "P50", "a-b"] {
             let failure = options(&args(wrong)).expect_err(wrong);

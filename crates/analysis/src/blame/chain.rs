@@ -16,6 +16,8 @@ struct EdgeKey {
     waiter: u32,
     culprit: u32,
     doing: Doing,
+    /// What the last wait of the chain means.
+    meaning: Option<u32>,
     /// The group of the last thread of the chain, where it is neither waiter nor culprit.
     last: Option<u32>,
     place: Option<u32>,
@@ -135,11 +137,23 @@ impl<'w> Chains<'w> {
     fn charge_thread(&mut self, thread: u32, during: Interval, release: Option<u32>) {
         if self.path.contains(&thread) {
             let last = *self.path.last().unwrap_or(&thread);
-            return self.charge(self.waits.group_of[last as usize], Doing::Circle, release, during.ns());
+            return self.charge(
+                self.waits.group_of[last as usize],
+                Doing::Circle,
+                None,
+                release,
+                during.ns(),
+            );
         }
         if self.path.len() >= LONGEST_CHAIN || self.pieces_left == 0 {
             self.cut_ns = self.cut_ns.saturating_add(during.ns());
-            return self.charge(self.waits.group_of[thread as usize], Doing::Running, None, during.ns());
+            return self.charge(
+                self.waits.group_of[thread as usize],
+                Doing::Running,
+                None,
+                None,
+                during.ns(),
+            );
         }
         let group = self.waits.group_of[thread as usize];
         let waits = &self.waits.by_thread[thread as usize];
@@ -152,11 +166,11 @@ impl<'w> Chains<'w> {
             if within.ns() == 0 {
                 continue;
             }
-            self.charge(group, Doing::Running, release, within.from - at);
+            self.charge(group, Doing::Running, None, release, within.from - at);
             self.charge_wait(wait, within);
             at = within.to;
         }
-        self.charge(group, Doing::Running, release, during.to.saturating_sub(at));
+        self.charge(group, Doing::Running, None, release, during.to.saturating_sub(at));
         self.path.pop();
     }
 
@@ -169,12 +183,12 @@ impl<'w> Chains<'w> {
                 Cause::Thread(next) => self.charge_thread(next, blocked, wait.release),
                 Cause::Group(group) => {
                     let place = wait.release.or(wait.place);
-                    self.charge(group, Doing::Waiting(wait.reason), place, blocked.ns());
+                    self.charge(group, Doing::Waiting(wait.reason), wait.meaning, place, blocked.ns());
                 }
                 Cause::Itself => {
                     let own =
                         self.path.last().map_or(self.waiter, |last| self.waits.group_of[*last as usize]);
-                    self.charge(own, Doing::Waiting(wait.reason), wait.place, blocked.ns());
+                    self.charge(own, Doing::Waiting(wait.reason), wait.meaning, wait.place, blocked.ns());
                 }
             }
         }
@@ -195,7 +209,7 @@ impl<'w> Chains<'w> {
         let mut left = part.ns();
         for &(group, ns) in ran {
             let share = (u128::from(part.ns()) * u128::from(ns) / denominator) as u64;
-            self.charge(group, Doing::HadCpu, None, share);
+            self.charge(group, Doing::HadCpu, None, None, share);
             left -= share;
         }
         let rest = match ran.last() {
@@ -204,10 +218,10 @@ impl<'w> Chains<'w> {
             None if !self.waits.ran.is_empty() => self.host,
             _ => self.unknown,
         };
-        self.charge(rest, Doing::HadCpu, None, left);
+        self.charge(rest, Doing::HadCpu, None, None, left);
     }
 
-    fn charge(&mut self, culprit: u32, doing: Doing, place: Option<u32>, ns: u64) {
+    fn charge(&mut self, culprit: u32, doing: Doing, meaning: Option<u32>, place: Option<u32>, ns: u64) {
         if ns == 0 {
             return;
         }
@@ -215,7 +229,7 @@ impl<'w> Chains<'w> {
             [_, .., last] => Some(self.waits.group_of[*last as usize]).filter(|last| *last != culprit),
             _ => None,
         };
-        let key = EdgeKey { waiter: self.waiter, culprit, doing, last, place };
+        let key = EdgeKey { waiter: self.waiter, culprit, doing, meaning, last, place };
         let charged = self.edges.entry(key).or_default();
         charged.ns = charged.ns.saturating_add(ns);
         if charged.last != self.wait {
@@ -231,6 +245,7 @@ impl<'w> Chains<'w> {
             waiter: group(key.waiter),
             culprit: group(key.culprit),
             doing: key.doing,
+            meaning: key.meaning.map(|meaning| self.waits.places.value(meaning).clone()),
             last: key.last.map(group),
             place: key.place.map(|place| self.waits.places.value(place).clone()),
             ns: charged.ns,
@@ -239,7 +254,8 @@ impl<'w> Chains<'w> {
         let mut edges: Vec<Edge> = self.edges.iter().map(edge).collect();
         edges.sort_by(|a, b| {
             let names = |edge: &Edge| {
-                (edge.waiter.clone(), edge.culprit.clone(), edge.doing, edge.last.clone(), edge.place.clone())
+                let Edge { waiter, culprit, doing, meaning, last, place, .. } = edge.clone();
+                (waiter, culprit, doing, meaning, last, place)
             };
             b.ns.cmp(&a.ns).then_with(|| names(a).cmp(&names(b)))
         });

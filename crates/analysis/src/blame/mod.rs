@@ -90,6 +90,8 @@ pub struct Edge {
     pub waiter: Group,
     pub culprit: Group,
     pub doing: Doing,
+    /// What the last wait of the chain means, as in findings: `row lock`.
+    pub meaning: Option<Arc<str>>,
     /// The last thread of the chain, where it is not the culprit: the one that waited for the device.
     pub last: Option<Group>,
     /// The function in which the culprit, or the last thread of the chain, was. `None`: not known.

@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use wallprof_model::event::LedgerDelta;
 use wallprof_model::profile::{LockRecord, StallRecord, Thread, WakerRecord};
-use wallprof_model::{EpochSecond, MonoNs, Reason, StallKind, ThreadInfo, ThreadKey, ThreadRef};
+use wallprof_model::{
+    EpochSecond, Meaning, MeaningSource, MonoNs, Reason, StallKind, ThreadInfo, ThreadKey, ThreadRef,
+};
 
 use super::*;
 use crate::fixture::stack;
@@ -416,4 +418,31 @@ proptest! {
             prop_assert_eq!(sum, found.waiting.after);
         }
     }
+}
+
+/// A poll for a row lock, in slices of its timeout, of which the last one is ended by the holder or not.
+#[test]
+fn poll_for_a_lock_is_that_lock_and_waits_for_no_network() {
+    let poll = |holder: bool, waker| {
+        let meaning = Meaning {
+            name: "row lock".into(),
+            software: None,
+            idle: false,
+            holder,
+            source: MeaningSource::Stack,
+        };
+        let reason = StallReason::Blocked(Reason::Poll);
+        let stall = StallRecord { reason, meaning: Some(meaning.into()), ..wait(0, 0, 100, 0, waker) };
+        StallRecord { asked_ns: Some(50), ..stall }
+    };
+    let found = |stall| {
+        let blame = blame(&["engine", "keeper"], &[stall], "engine");
+        let edge = &blame.edges[0];
+        (edge.culprit.name(), edge.doing, edge.meaning.as_deref().map(str::to_owned))
+    };
+    let waiting = Doing::Waiting(StallReason::Blocked(Reason::Poll));
+    let row_lock = Some("row lock".to_owned());
+    assert_eq!(found(poll(true, None)), (Some("unknown"), waiting, row_lock.clone()));
+    assert_eq!(found(poll(false, None)), (Some("timer"), waiting, row_lock), "nobody holds it");
+    assert_eq!(found(poll(true, Some(1))), (None, Doing::Running, None));
 }

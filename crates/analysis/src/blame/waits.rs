@@ -40,6 +40,8 @@ pub(super) struct Wait {
     pub end: u64,
     pub cause: Cause,
     pub reason: StallReason,
+    /// What it meant: the number of a place.
+    pub meaning: Option<u32>,
     /// Where it waited, and where it was woken from: numbers of places.
     pub place: Option<u32>,
     pub release: Option<u32>,
@@ -121,6 +123,7 @@ impl Waits {
             end: plain.end,
             cause,
             reason: plain.reason,
+            meaning: None,
             place: None,
             release,
             ran: 0..0,
@@ -145,6 +148,7 @@ impl Waits {
             end: stall.end.0.max(stall.start.0),
             cause: self.cause(stall),
             reason: stall.reason,
+            meaning: stall.meaning.as_ref().map(|meaning| self.places.number(meaning.name.as_str())),
             place: self.place_of(stall.user.as_ref(), stall.kernel.as_ref()),
             release: self.release(stall),
             ran: self.add_ran(stall),
@@ -253,6 +257,8 @@ impl Waits {
         }
         let group = match stall.kind {
             StallKind::Fault => return Cause::Itself,
+            // A poll that is for a lock waits for no network, and its timeout only looks again.
+            _ if stall.meaning.as_ref().is_some_and(|meaning| meaning.holder) => Group::Unknown,
             _ if timed_out || is(Reason::Sleep) => Group::Timer,
             _ if is(Reason::Network) || is(Reason::Poll) => Group::Network,
             _ => Group::Unknown,

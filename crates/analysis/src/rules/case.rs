@@ -95,6 +95,7 @@ pub struct Party {
     /// `None`: a thread that is not recorded.
     pub key: Option<ThreadKey>,
     pub pid: u32,
+    pub tid: u32,
     pub comm: Arc<str>,
 }
 

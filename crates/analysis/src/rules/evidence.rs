@@ -21,6 +21,7 @@ use super::left_out::left_out;
 use super::machine::Machine;
 use super::memory_group::{FullGroup, full_group};
 use super::slow_fault::FaultWait;
+use super::upstream::{Upstream, upstreams};
 use crate::by_stack::ByStack;
 use crate::interner::Interner;
 use crate::receive::{Backlog, backlog};
@@ -57,7 +58,7 @@ pub struct Evidence {
     cross_calls: Vec<CrossCallRow>,
     throttled: Vec<ThrottledRow>,
     machine: Machine,
-    /// The counters of each process's receive queues and control group, by pid.
+    /// The counters of each process's receive queues, upstreams and control group, by pid.
     process_counters: HashMap<u32, Vec<CounterTrack>>,
     periods: Vec<Period>,
     over_budget: Vec<OverBudget>,
@@ -285,7 +286,8 @@ impl Collector {
     }
 
     fn party(&mut self, thread: &ThreadRef) -> Party {
-        Party { key: thread.key, pid: thread.pid, comm: self.names.get(thread.comm.as_str()) }
+        let ThreadRef { key, pid, tid, .. } = *thread;
+        Party { key, pid, tid, comm: self.names.get(thread.comm.as_str()) }
     }
 
     fn title(&mut self, thread: &ThreadRef) -> Option<Arc<str>> {
@@ -379,6 +381,14 @@ impl Evidence {
     /// What a stalled thread's process did not receive meanwhile.
     pub(super) fn backlog(&self, case: &Case) -> Option<Backlog> {
         backlog(self.process_counters.get(&case.pid)?, case.start..case.end)
+    }
+
+    /// The other servers for which requests of processes waited that findings may be about.
+    pub(super) fn upstreams(&self) -> impl Iterator<Item = Upstream<'_>> {
+        let mut pids: Vec<&u32> = self.process_counters.keys().collect();
+        pids.sort_unstable();
+        let all = pids.into_iter().flat_map(|pid| upstreams(&self.process_counters[pid]));
+        all.filter(|upstream| !self.is_left_out(upstream.thread))
     }
 
     /// Long busy periods of threads that findings may be about.

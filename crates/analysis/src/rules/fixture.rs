@@ -184,6 +184,31 @@ pub fn memory_group(name: &str, readings: &[(u64, u64)], limit: u64) -> Vec<Coun
     vec![level(format!("cgroup.memory {name}"), readings), limit]
 }
 
+/// The counters of the requests of a thread's process that waited for an upstream, in milliseconds.
+pub fn upstream(
+    number: u32,
+    address: &str,
+    process: Option<&str>,
+    requests: u64,
+    waited_ms: u64,
+    longest_ms: u64,
+) -> Vec<CounterTrack> {
+    let sum = |name: &str, unit, value, scale| {
+        counter(&format!("{name} {address}"), CounterKind::Sum, unit, &[(500, 0), (9_000, value)], scale)
+    };
+    let level =
+        |name: String, unit, value, scale| counter(&name, CounterKind::Level, unit, &[(9_000, value)], scale);
+    let mut tracks = vec![
+        sum("upstream.waited", CounterUnit::Ns, waited_ms, 1e6),
+        sum("upstream.requests", CounterUnit::Count, requests, 1.0),
+        level(format!("upstream.longest {address}"), CounterUnit::Ns, longest_ms, 1e6),
+    ];
+    let named = |comm| level(format!("upstream.process {address} {comm}"), CounterUnit::Plain, 4711, 1.0);
+    tracks.extend(process.map(named));
+    tracks.iter_mut().for_each(|track| track.counter.thread = Some(ThreadKey(number)));
+    tracks
+}
+
 fn of_the_process(mut track: CounterTrack) -> CounterTrack {
     track.counter.thread = Some(ThreadKey(1));
     track

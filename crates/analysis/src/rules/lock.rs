@@ -1,6 +1,7 @@
 //! Shared code of the rules about locks: the stalls that they read, the owner of the lock and its activity
 //! meanwhile, the place where the lock was released, and the finding about it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
@@ -9,7 +10,7 @@ use super::case::{Case, Party, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::holding::{Holding, Releases};
-use super::limits::Delays;
+use super::limits::{Delays, is_share};
 use super::spec::Reported;
 use super::wording;
 use crate::short_name::short_name;
@@ -21,6 +22,9 @@ const OF_PROCESS: [(&str, &str); 2] = [("cpython", "GIL"), ("ruby", "GVL")];
 
 /// Holders that are followed in one wait.
 const MOST_HOLDERS: usize = 64;
+
+/// Threads hold a lock in turn where they end one of this many parts of their own waiting for it.
+const IN_TURN: u64 = 2;
 
 /// Waits for a lock that no earlier rule has reported.
 pub(super) fn waits<'e: 't, 't>(
@@ -91,7 +95,7 @@ pub(super) fn waited<'e>(
 pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     let release = mostly(cases, |case| case.release().cloned());
     let release = wording::spot(release.as_ref());
-    let owner = mostly(cases, |case| Some(wording::party(case.lock.as_ref()?.owner.as_ref()?, case.pid)));
+    let owner = owner_name(cases);
     if let Some(owner) = owner {
         let away = away(cases, evidence);
         let ended = match release.as_str() {
@@ -106,8 +110,8 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
         return format!(": {owner} held it{}{away}{ended}", inside.unwrap_or_default());
     }
     let waker = mostly(cases, |case| case.waker.as_ref()?.by.clone());
-    let longest = longest_holder(cases, evidence);
-    let Some(waker) = longest.as_ref().map(|(party, _)| party.clone()).or(waker) else {
+    let times = holding_times(cases, evidence);
+    let Some(waker) = times.top().map(|(party, _)| party.clone()).or(waker) else {
         return String::new();
     };
     let titled = titled(&waker, cases);
@@ -118,25 +122,35 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
         return format!(": {titled} ended it{release}");
     }
     let away = away(cases, evidence);
-    if longest.is_none_or(|(_, share)| share <= 0.5) {
-        let away = away.replacen(", itself", ", each", 1);
-        return format!(": they held it in turn{away} and released it{release}");
+    let (longest_ns, whole_ns) = (times.top().map_or(0, |(_, ns)| ns), times.total());
+    if longest_ns <= whole_ns / 2 {
+        let waiters: HashSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
+        let by_waiter = |party: &Party| party.key.is_some_and(|holder| waiters.contains(&holder));
+        let by_waiters_ns =
+            times.ranked().into_iter().filter(|(party, _)| by_waiter(party)).map(|(_, ns)| ns).sum();
+        if is_share(by_waiters_ns, IN_TURN, whole_ns) {
+            let away = away.replacen(", itself", ", each", 1);
+            return format!(": they held it in turn{away} and released it{release}");
+        }
+        let share = wording::percent(longest_ns, whole_ns);
+        let away = away.replacen(", itself", ", the holders", 1);
+        let away = away.trim_end_matches(',');
+        return format!(
+            ": of several threads {titled} held it longest, for {share} of that time{away}, and released it{release}"
+        );
     }
     format!(": {titled} held it{away} and released it{release}")
 }
 
-/// The thread that had a lock without an owner word for the longest part of the waits, and its share of the time of
-/// which the holder is known.
-fn longest_holder(cases: &[&Case], evidence: &Evidence) -> Option<(Party, f64)> {
+/// How long each thread had a lock without an owner word, of the waits' time of which the holder is known.
+fn holding_times(cases: &[&Case], evidence: &Evidence) -> Tally<Party> {
     let mut times: Tally<Party> = Tally::default();
     for case in cases {
         for (party, since, until) in holders(case, evidence) {
             times.add(party.clone(), until.0.saturating_sub(since.0));
         }
     }
-    let whole = times.total();
-    let (party, ns) = times.top()?;
-    (whole > 0).then(|| (party.clone(), ns as f64 / whole as f64))
+    times
 }
 
 /// The threads that had the lock during a wait, the last one first: the one that ended the wait had it since its own
@@ -161,12 +175,30 @@ fn holders<'e>(case: &'e Case, evidence: &'e Evidence) -> Vec<(&'e Party, MonoNs
     holders
 }
 
+/// The owner of the lock in most of the waits. Threads of one name that have it in turn have no number.
+fn owner_name(cases: &[&Case]) -> Option<String> {
+    let mut owners: Tally<&Party> = Tally::default();
+    for case in cases {
+        if let Some(owner) = owner(case) {
+            owners.add(owner, case.late_ns());
+        }
+    }
+    let (most, ns) = owners.top()?;
+    let waiter = cases.iter().find(|case| owner(case) == Some(*most))?;
+    Some(match ns.saturating_mul(2) > owners.total() {
+        true => wording::other(most, waiter),
+        false => mostly(cases, |case| Some(wording::party(owner(case)?, case.pid)))?,
+    })
+}
+
 /// The thread that ended waits, with what its process called itself.
 fn titled(waker: &Party, cases: &[&Case]) -> String {
     let by_it: Vec<&Case> = cases.iter().copied().filter(|case| case.waited_for() == Some(waker)).collect();
     let title = mostly(&by_it, |case| case.title_waited_for().cloned());
-    let pid = cases.first().map_or(waker.pid, |case| case.pid);
-    wording::titled(waker, title.as_deref(), pid)
+    match cases.first() {
+        Some(waiter) => wording::titled(waker, title.as_deref(), waiter),
+        None => wording::name(waker),
+    }
 }
 
 /// Whether interrupts ended most of the waits: of waits for a lock only timers do.

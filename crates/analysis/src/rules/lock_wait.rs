@@ -86,6 +86,10 @@ fn advice(cases: &[&Case]) -> String {
         }
         return format!("Make the {} faster, or do not wait for it on this path.", meaning.name);
     }
+    let meaning = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
+    if let Some(advice) = meaning.as_deref().and_then(advice_about) {
+        return advice.to_owned();
+    }
     let release = mostly(cases, |case| case.release().cloned());
     let holder = match wording::spot(release.as_ref()).as_str() {
         "" => "Hold the lock for less time".to_owned(),
@@ -94,6 +98,36 @@ fn advice(cases: &[&Case]) -> String {
     format!(
         "{holder}: move what is slow out of it, split it, or keep the path that must not wait away from it."
     )
+}
+
+/// What helps with waits that are no mutex's.
+fn advice_about(meaning: &str) -> Option<&'static str> {
+    Some(match meaning {
+        "GIL" | "GVL" => {
+            "One thread at a time runs the interpreter's code: move what computes to another process, or to native code \
+             that gives the lock away meanwhile."
+        }
+        "garbage collection" => {
+            "Allocate less on busy paths, give the heap more memory, or use a collector that pauses for less time."
+        }
+        "safepoint" | "VM operation" => {
+            "All threads wait while the virtual machine stops them: look at what asks for the stops (-Xlog:safepoint), \
+             such as collections, and at threads that are late to stop."
+        }
+        "row lock" | "unique key" | "transaction lock" | "advisory lock" => {
+            "Commit sooner after the change: let a transaction wait for nothing while it has the lock, take such locks late \
+             in it, and change one row from fewer places at a time."
+        }
+        "table lock" | "metadata lock" | "relation extension lock" | "heavyweight lock" => {
+            "End transactions that use the table sooner, and change its definition while none is open, or with a short \
+             timeout for the lock."
+        }
+        "database lock" => {
+            "Keep transactions that write short, and use write-ahead logging (PRAGMA journal_mode=WAL), with which readers \
+             do not wait for them."
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -244,6 +278,58 @@ mod tests {
             ),
             "{}",
             found.title
+        );
+    }
+
+    /// Waits of 4 ms of these threads, and the threads that ended them.
+    fn ended_by(waits: &[(u32, u32)]) -> String {
+        let wait = |(id, &(thread, by)): (u64, &(u32, u32))| learned(id, thread, by, 4_000_000);
+        Fixture::only_finding((1..).zip(waits).map(wait)).title
+    }
+
+    #[test]
+    fn only_waiters_hold_it_in_turn() {
+        let title = ended_by(&[(1, 2), (2, 3), (3, 1), (1, 3), (2, 1), (3, 2)]);
+        assert!(title.ends_with(": they held it in turn and released it in release_order."), "{title}");
+        let title = ended_by(&[(1, 2), (1, 2), (1, 3), (1, 4), (1, 5)]);
+        let expected =
+            ": of several threads thread-2 held it longest, for 40 % of that time, and released it in";
+        assert!(title.contains(expected), "{title}");
+        let title = ended_by(&[(1, 2), (1, 2), (1, 2), (1, 4), (1, 5)]);
+        assert!(title.ends_with(": thread-2 held it and released it in release_order."), "{title}");
+    }
+
+    #[test]
+    fn holder_with_the_name_of_the_waiter_has_its_number() {
+        let named = |id, owner: u32| {
+            let mut wait = StallRecord { comm: "worker".into(), ..lock_case(id, 1, owner, 4_000_000) };
+            let lock = wait.lock.as_mut().and_then(|lock| lock.owner.as_mut());
+            lock.expect("an owner").comm = "worker".into();
+            wait
+        };
+        let title =
+            |owners: [u32; 3]| Fixture::only_finding((1..).zip(owners).map(|(id, by)| named(id, by))).title;
+        assert!(title([2, 2, 3]).contains(": worker 102 held it"), "{}", title([2, 2, 3]));
+        assert!(title([2, 3, 4]).contains(": worker held it"), "each for a third: {}", title([2, 3, 4]));
+    }
+
+    #[test]
+    fn advice_goes_by_what_the_wait_means() {
+        let advice = |name| Fixture::only_finding([said(1, name, true, 25_000_000)]).advice;
+        for (name, words) in [
+            ("GIL", "another process"),
+            ("garbage collection", "Allocate less"),
+            ("row lock", "Commit sooner"),
+            ("metadata lock", "End transactions"),
+            ("database lock", "write-ahead"),
+            ("safepoint", "-Xlog:safepoint"),
+        ] {
+            assert!(advice(name).contains(words), "{name}: {}", advice(name));
+            assert!(!advice(name).contains("Hold the lock for less time"), "{name}: {}", advice(name));
+        }
+        assert!(
+            advice("monitor")
+                .starts_with("Hold the lock for less time where it is released in release_order")
         );
     }
 

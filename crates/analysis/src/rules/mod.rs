@@ -56,6 +56,7 @@ mod spec;
 mod steal;
 mod stopped;
 mod tlb_shootdown;
+mod upstream;
 mod wake_chain;
 mod wording;
 
@@ -111,7 +112,7 @@ pub static RULES: &[RuleSpec] = &[
 
 /// Whether the rules read a counter of a process.
 pub fn reads_process_counter(name: &str) -> bool {
-    crate::receive::reads_counter(name) || memory_group::reads_counter(name)
+    crate::receive::reads_counter(name) || memory_group::reads_counter(name) || upstream::reads_counter(name)
 }
 
 /// The rule of this name.

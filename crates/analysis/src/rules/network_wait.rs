@@ -5,7 +5,8 @@
 //! threads' time, or one took 20 ms.
 //!
 //! A read is a wait for an answer where the thread's side made the connection, and has sent something since
-//! it waited there the last time. Only TCP shows this.
+//! it waited there the last time. Only TCP shows this. Servers that wait in poll or epoll have their requests
+//! counted instead ([`upstream`]).
 //!
 //! False positives: a client whose task is to wait for answers, as a load generator's.
 
@@ -16,19 +17,22 @@ use super::case::Case;
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
-use super::{other_end, wording};
+use super::{other_end, upstream, wording};
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "network-wait",
     topic: None,
     excludes: &[Topic::Waits],
     cause: Cause::Program,
-    evidence: EvidenceKind::Stalls,
+    evidence: EvidenceKind::StallsOrSums,
     find,
 };
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
-    other_end::conclusions(evidence, reported, is_wanted, conclude)
+    let mut conclusions = other_end::conclusions(evidence, reported, is_wanted, conclude);
+    let upstreams = upstream::conclusions(evidence, &conclusions);
+    conclusions.extend(upstreams);
+    conclusions
 }
 
 fn is_wanted(case: &Case, peer: &Peer) -> bool {

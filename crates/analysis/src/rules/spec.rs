@@ -47,6 +47,8 @@ pub enum EvidenceKind {
     Stalls,
     /// Stalls; or spans without stalls, such as busy periods of running time, and then the finding lists none.
     StallsOrSpans,
+    /// Stalls; or sums over the recording, and then the finding lists none.
+    StallsOrSums,
     /// Sums over the recording: the finding lists no stalls.
     Sums,
 }

@@ -32,7 +32,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     let stops = grouped(evidence.cases().filter(is_stop), |case| {
         let by = case.waker.as_ref().and_then(|waker| waker.by.as_ref());
         // One thread of a program or another: its name is what a user knows.
-        (evidence.program(case), by.map(|by| Party { key: None, ..by.clone() }))
+        (evidence.program(case), by.map(|by| Party { key: None, tid: 0, ..by.clone() }))
     });
     stops.into_iter().filter_map(|((_, by), cases)| conclude(cases, by, evidence)).collect()
 }

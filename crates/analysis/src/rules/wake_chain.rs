@@ -71,10 +71,9 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
         let chains = || cases.iter().filter_map(chain_of);
         let example = chains().max_by_key(detail)?;
         let titled = chains().filter(|chain| chain.title.is_some()).max_by_key(detail).unwrap_or(example);
-        let pid = example.first.pid;
         // Of several holders the name alone.
         let holder = match chains().all(|chain| chain.holder.pid == titled.holder.pid) {
-            true => wording::titled(titled.holder, titled.title.map(|title| &**title), pid),
+            true => wording::titled(titled.holder, titled.title.map(|title| &**title), example.first),
             false => wording::name(example.holder),
         };
         conclude(cases, example, &holder, evidence)

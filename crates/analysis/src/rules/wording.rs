@@ -143,10 +143,16 @@ pub(super) fn party(party: &Party, pid: u32) -> String {
     if party.pid == pid { name(party) } else { format!("{} {}", name(party), party.pid) }
 }
 
-/// As [`party`], with what another process called itself: `postgres 27699 (app shop [local] idle)`.
-pub(super) fn titled(party: &Party, title: Option<&str>, pid: u32) -> String {
-    let named = self::party(party, pid);
-    let Some(title) = title.filter(|_| party.pid != pid) else { return named };
+/// As [`party`], and `worker 4712` where the waiting thread has the same name.
+pub(super) fn other(party: &Party, waiter: &Case) -> String {
+    let is_namesake = party.pid == waiter.pid && party.comm == waiter.comm && party.tid != 0;
+    if is_namesake { format!("{} {}", name(party), party.tid) } else { self::party(party, waiter.pid) }
+}
+
+/// As [`other`], with what another process called itself: `postgres 27699 (app shop [local] idle)`.
+pub(super) fn titled(party: &Party, title: Option<&str>, waiter: &Case) -> String {
+    let named = other(party, waiter);
+    let Some(title) = title.filter(|_| party.pid != waiter.pid) else { return named };
     let own = title.strip_prefix(&*party.comm).map(|rest| rest.trim_start_matches([':', ' ']));
     match own.unwrap_or(title) {
         "" => named,

@@ -15,6 +15,7 @@ mod sockets;
 mod stock;
 mod switches;
 mod text;
+mod upstreams;
 
 pub(crate) use folder::Folder;
 pub(crate) use netlink::SocketList;
@@ -28,6 +29,7 @@ use self::machine::Machine;
 use self::namespaces::{NamespaceId, Namespaces};
 use self::pace::Pace;
 use self::process::Process;
+use self::upstreams::Upstreams;
 use crate::descriptors;
 use crate::kernel_side::KernelSide;
 
@@ -55,6 +57,7 @@ pub struct Counters {
     homes: BTreeMap<NamespaceId, u32>,
     /// The sockets of all processes.
     inodes: HashSet<u32>,
+    upstreams: Upstreams,
     left_out: u64,
     book: Book,
     pace: Pace,
@@ -93,6 +96,7 @@ impl Counters {
             namespaces: Namespaces::default(),
             homes: BTreeMap::new(),
             inodes: HashSet::new(),
+            upstreams: Upstreams::default(),
             left_out: 0,
             book: Book::default(),
             pace: Pace::default(),
@@ -138,6 +142,7 @@ impl Counters {
     /// Reads when a reading is due, and emits the values that changed.
     pub fn read_when_due(&mut self, kernel: &impl KernelSide, emit: &mut dyn FnMut(Event)) {
         let at = clock::mono_now();
+        self.look_at_upstreams(at, emit);
         if !self.pace.is_due(at) {
             return;
         }
@@ -163,6 +168,18 @@ impl Counters {
             self.namespaces.expect_changes();
         }
         self.namespaces.look(at, &self.homes, &self.inodes);
+    }
+
+    /// Has a schedule of its own: a request that is answered between two looks is not seen.
+    fn look_at_upstreams(&mut self, at: MonoNs, emit: &mut dyn FnMut(Event)) {
+        let Counters { upstreams, processes, homes, book, .. } = self;
+        let runs = processes.values().any(Process::may_run);
+        if upstreams.look(at, homes, &|| processes.keys().copied().collect(), runs) {
+            for (&pid, process) in processes.iter() {
+                let thread = Some(process.thread);
+                upstreams.pass(pid, at, &mut |at, reading| book.enter(thread, at, reading, emit));
+            }
+        }
     }
 
     fn gather_sockets(&mut self) {

@@ -23,6 +23,14 @@ const ASK_MEMORY: u8 = 1 << (ATTRIBUTE_MEMORY - 1);
 const MEMORY_DROPS: usize = 8;
 /// All states but TIME_WAIT, in which a socket has no owner.
 const STATES: u32 = !(1 << 6);
+/// The attribute with `struct tcp_info` (linux/tcp.h), and the bit that requests it.
+const ATTRIBUTE_TCP: u16 = 2;
+const ASK_TCP: u8 = 1 << (ATTRIBUTE_TCP - 1);
+/// The states of `include/net/tcp_states.h` that [`SocketList::connections`] lists.
+const ESTABLISHED: u8 = 1;
+const CLOSE_WAIT: u8 = 8;
+const LISTEN: u8 = 10;
+const CONNECTED: u32 = 1 << ESTABLISHED | 1 << CLOSE_WAIT | 1 << LISTEN;
 
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = HEADER_BYTES + 56;
@@ -58,6 +66,28 @@ pub struct SocketRow {
     pub drops: u32,
 }
 
+/// A TCP connection, or a socket that waits for connections, as the kernel lists it. Its times have the
+/// resolution of the kernel's tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    pub inode: u32,
+    /// Unique to the socket.
+    pub cookie: u64,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// It waits for connections: the rest is 0.
+    pub listens: bool,
+    /// How long ago data was sent and received last, and an acknowledgement was received.
+    pub sent_ago_ms: u32,
+    pub received_ago_ms: u32,
+    pub acknowledged_ago_ms: u32,
+    /// Bytes.
+    pub sent: u64,
+    pub received: u64,
+    /// Segments with data that were received.
+    pub segments: u32,
+}
+
 /// Requests for the sockets of one network namespace.
 pub struct SocketList {
     socket: OwnedFd,
@@ -76,10 +106,25 @@ impl SocketList {
     /// All sockets of a protocol and an address family. The kernel walks its table of all of them, which
     /// takes hundreds of µs on a large machine.
     pub fn list(&mut self, protocol: Protocol, family: u8) -> io::Result<Vec<SocketRow>> {
-        let mut rows = Vec::new();
         self.ask(&request(protocol, family, None))?;
+        self.receive_all(row_from_message)
+    }
+
+    /// The TCP connections of an address family with what was sent and received last, and the sockets that wait
+    /// for connections. As costly as [`SocketList::list`].
+    pub fn connections(&mut self, family: u8) -> io::Result<Vec<Connection>> {
+        let mut bytes = request(Protocol::Tcp, family, None);
+        bytes[18] = ASK_TCP;
+        bytes[20..24].copy_from_slice(&CONNECTED.to_ne_bytes());
+        self.ask(&bytes)?;
+        self.receive_all(connection_from_message)
+    }
+
+    fn receive_all<T>(&mut self, row: impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
+        let mut rows = Vec::new();
         for _ in 0..MOST_ANSWERS {
-            if self.receive(&mut rows)? == Answer::Last {
+            let (len, _) = recv(self.socket.as_fd(), &mut self.answer[..], RecvFlags::empty())?;
+            if rows_from_answer(&self.answer[..len], &row, &mut rows) == Answer::Last {
                 return Ok(rows);
             }
         }
@@ -133,7 +178,7 @@ impl SocketList {
 
     fn receive(&mut self, rows: &mut Vec<SocketRow>) -> io::Result<Answer> {
         let (len, _) = recv(self.socket.as_fd(), &mut self.answer[..], RecvFlags::empty())?;
-        Ok(rows_from_answer(&self.answer[..len], rows))
+        Ok(rows_from_answer(&self.answer[..len], row_from_message, rows))
     }
 }
 
@@ -186,14 +231,14 @@ enum Answer {
 }
 
 /// Messages are aligned to four bytes. A message with an impossible length ends the answer.
-fn rows_from_answer(mut bytes: &[u8], rows: &mut Vec<SocketRow>) -> Answer {
+fn rows_from_answer<T>(mut bytes: &[u8], row: impl Fn(&[u8]) -> Option<T>, rows: &mut Vec<T>) -> Answer {
     while let (Some(len), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
         if matches!(kind, MESSAGE_DONE | MESSAGE_ERROR) {
             return Answer::Last;
         }
         let len = len as usize;
         let Some(message) = bytes.get(HEADER_BYTES..len) else { return Answer::Last };
-        rows.extend(row_from_message(message));
+        rows.extend(row(message));
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
     Answer::More
@@ -202,12 +247,7 @@ fn rows_from_answer(mut bytes: &[u8], rows: &mut Vec<SocketRow>) -> Answer {
 /// `struct inet_diag_msg` and the attributes behind it.
 fn row_from_message(message: &[u8]) -> Option<SocketRow> {
     let (head, attributes) = message.split_at_checked(ROW_BYTES)?;
-    let address: [u8; 16] = head[8..24].try_into().ok()?;
-    let address = match head[0] {
-        IPV4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(&address[..4]).ok()?)),
-        _ => IpAddr::V6(Ipv6Addr::from(address)),
-    };
-    const LISTEN: u8 = 10;
+    let address = address_at(head, 8)?;
     Some(SocketRow {
         inode: u32_at(head, 68)?,
         id: head[4..4 + ID_BYTES].try_into().ok()?,
@@ -218,15 +258,58 @@ fn row_from_message(message: &[u8]) -> Option<SocketRow> {
     })
 }
 
-fn drops_from_attributes(mut bytes: &[u8]) -> Option<u32> {
+/// As [`row_from_message`]. `None` without its `tcp_info`, unless it listens.
+fn connection_from_message(message: &[u8]) -> Option<Connection> {
+    let (head, attributes) = message.split_at_checked(ROW_BYTES)?;
+    let port = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let listens = head[1] == LISTEN;
+    let info = attribute(attributes, ATTRIBUTE_TCP).filter(|_| !listens);
+    if info.is_none() && !listens {
+        return None;
+    }
+    let number = |at: usize| info.map_or(Some(0), |info| u32_at(info, at));
+    let long = |at: usize| info.map_or(Some(0), |info| u64_at(info, at));
+    Some(Connection {
+        inode: u32_at(head, 68)?,
+        cookie: u64_at(head, 44)?,
+        local: SocketAddr::new(address_at(head, 8)?, port(4)),
+        remote: SocketAddr::new(address_at(head, 24)?, port(6)),
+        listens,
+        sent_ago_ms: number(44)?,
+        received_ago_ms: number(52)?,
+        acknowledged_ago_ms: number(56)?,
+        sent: long(200)?,
+        received: long(128)?,
+        segments: number(152)?,
+    })
+}
+
+/// The address at this position of a row.
+fn address_at(head: &[u8], at: usize) -> Option<IpAddr> {
+    let address: [u8; 16] = head.get(at..at + 16)?.try_into().ok()?;
+    Some(match head[0] {
+        IPV4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(&address[..4]).ok()?)),
+        _ => IpAddr::V6(Ipv6Addr::from(address)),
+    })
+}
+
+fn drops_from_attributes(bytes: &[u8]) -> Option<u32> {
+    u32_at(attribute(bytes, ATTRIBUTE_MEMORY)?, MEMORY_DROPS * 4)
+}
+
+fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let (len, kind) = (usize::from(u16_at(bytes, 0)?), u16_at(bytes, 2)?);
         let content = bytes.get(4..len)?;
-        if kind == ATTRIBUTE_MEMORY {
-            return u32_at(content, MEMORY_DROPS * 4);
+        if kind == wanted {
+            return Some(content);
         }
         bytes = bytes.get(len.next_multiple_of(4)..)?;
     }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -270,12 +353,15 @@ mod tests {
         let mut bytes = message(SOCK_DIAG_BY_FAMILY, &row());
         bytes.extend(message(SOCK_DIAG_BY_FAMILY, &row()[..ROW_BYTES]));
         let mut rows = Vec::new();
-        assert_eq!(rows_from_answer(&bytes, &mut rows), Answer::More);
+        assert_eq!(rows_from_answer(&bytes, row_from_message, &mut rows), Answer::More);
         let local = (IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
         let id = row()[4..52].try_into().unwrap();
         let expected = SocketRow { inode: 99, id, local, listens: true, queue: 7, drops: 8 };
         assert_eq!(rows, [expected.clone(), SocketRow { drops: 0, ..expected }]);
-        assert_eq!(rows_from_answer(&message(MESSAGE_DONE, &[0; 4]), &mut rows), Answer::Last);
+        assert_eq!(
+            rows_from_answer(&message(MESSAGE_DONE, &[0; 4]), row_from_message, &mut rows),
+            Answer::Last
+        );
     }
 
     #[test]
@@ -283,12 +369,12 @@ mod tests {
         let whole = message(SOCK_DIAG_BY_FAMILY, &row());
         for len in 0..whole.len() {
             let mut rows = Vec::new();
-            rows_from_answer(&whole[..len], &mut rows);
+            rows_from_answer(&whole[..len], row_from_message, &mut rows);
             assert!(rows.is_empty(), "{len}");
         }
         let mut endless = whole.clone();
         endless[..4].copy_from_slice(&0u32.to_ne_bytes());
-        assert_eq!(rows_from_answer(&endless, &mut Vec::new()), Answer::Last);
+        assert_eq!(rows_from_answer(&endless, row_from_message, &mut Vec::new()), Answer::Last);
     }
 
     #[test]
@@ -326,5 +412,39 @@ mod tests {
             assert_eq!(list.find(Protocol::Tcp, IPV4, row).unwrap().as_ref(), Some(row));
         }
         drop(server);
+    }
+
+    #[test]
+    fn connection_says_what_was_sent_and_received_last() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        std::io::Write::write_all(&mut client, b"question").unwrap();
+        std::io::Read::read_exact(&mut server, &mut [0; 8]).unwrap();
+        let mut list = SocketList::of_process(std::process::id()).unwrap();
+        let rows = list.connections(IPV4).unwrap();
+        let of = |local| rows.iter().find(|row| row.local == local && !row.listens).expect("a connection");
+        let (asking, asked) = (of(client.local_addr().unwrap()), of(address));
+        assert_eq!((asking.remote, asking.sent, asking.received), (address, 8, 0));
+        assert_eq!((asked.remote, asked.sent, asked.received), (asking.local, 0, 8));
+        assert_eq!((asking.segments, asked.segments), (0, 1));
+        assert!(asking.cookie != asked.cookie && asking.inode != asked.inode);
+        assert!(asking.sent_ago_ms < 60_000 && asked.received_ago_ms < 60_000, "{asking:?} {asked:?}");
+        assert!(rows.iter().any(|row| row.listens && row.local == address));
+    }
+
+    #[test]
+    fn row_without_its_numbers_is_no_connection() {
+        let mut row = row();
+        assert!(connection_from_message(&row).is_some_and(|row| row.listens), "it needs none");
+        row[1] = ESTABLISHED;
+        assert_eq!(connection_from_message(&row), None);
+        row.extend([208, 0, 2, 0]);
+        row.extend((1..=51u32).flat_map(u32::to_ne_bytes));
+        assert_eq!(connection_from_message(&row), None, "a kernel that does not count what was sent");
+        for len in 0..row.len() {
+            connection_from_message(&row[..len]);
+        }
     }
 }

@@ -9,14 +9,26 @@ const SHARE: u64 = 500;
 const LONGEST_NS: u64 = 10_000_000_000;
 
 /// The time of the next reading.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pace {
     due: u64,
     /// The recent cost of readings, ns.
     cost_ns: u64,
+    share: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace::with_share(SHARE)
+    }
 }
 
 impl Pace {
+    /// A reading may use one part of this many of a CPU.
+    pub fn with_share(share: u64) -> Self {
+        Pace { due: 0, cost_ns: 0, share }
+    }
+
     pub fn is_due(&self, now: MonoNs) -> bool {
         now.0 >= self.due
     }
@@ -25,7 +37,7 @@ impl Pace {
     /// least: it finds cold caches, and everything is new to it.
     pub fn took(&mut self, now: MonoNs, cost_ns: u64) {
         self.cost_ns = self.cost_ns.saturating_mul(7).saturating_add(cost_ns) / 8;
-        let period = (self.cost_ns.saturating_mul(SHARE)).clamp(PERIOD_NS, LONGEST_NS);
+        let period = (self.cost_ns.saturating_mul(self.share)).clamp(PERIOD_NS, LONGEST_NS);
         // On the grid of its period, so that a caller who is a little late does not shift all readings.
         let missed = now.0.saturating_sub(self.due) / period;
         let next = self.due.saturating_add((missed + 1).saturating_mul(period));

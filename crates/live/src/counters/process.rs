@@ -88,6 +88,11 @@ impl Process {
         self.sockets.look(at, self.activity)
     }
 
+    /// Whether it has run since the last look, or may have.
+    pub fn may_run(&self) -> bool {
+        self.activity == Activity::MayRun
+    }
+
     /// Passes its counters, each with the time for which it holds. Comes after a look at the same time.
     pub fn read(&mut self, at: MonoNs, namespaces: &Namespaces, take: Take<'_>) {
         match self.activity {

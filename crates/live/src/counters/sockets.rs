@@ -193,7 +193,7 @@ fn socket_inodes(files: &Folder) -> HashSet<u32> {
 }
 
 /// `socket:[INODE]`
-fn socket_from_target(target: &[u8]) -> Option<u32> {
+pub(super) fn socket_from_target(target: &[u8]) -> Option<u32> {
     let inode = target.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
     std::str::from_utf8(inode).ok()?.parse().ok()
 }

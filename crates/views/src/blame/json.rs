@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! { "schema": 1, "waiting_ns", "cut_ns" (in chains too long to follow),
-//!   "edges": [ { "waiter": G, "culprit": G, "state", "last": null|G, "where": null|"function (call into a library)",
+//!   "edges": [ { "waiter": G, "culprit": G, "state", "meaning": null|"row lock", "last": null|G, "where": null|"function (call into a library)",
 //!     "ns", "count" } ],
 //!   "knots": [ [G] ], "what_if": null|W }
 //! G = { "process": null|"name", "thread" }   — null: `device`, `network`, `timer`, `host` or `unknown`
@@ -11,7 +11,7 @@
 //! E = { "before", "after", "low", "high" }
 //! ```
 //! `state` is what the culprit did: `running`, `cpu` (it had the CPU that a thread of the chain waited for),
-//! `circle` (the threads wait for each other), or the reason of the chain's last wait. `last` is the last
+//! `circle` (the threads wait for each other), or the reason of the chain's last wait, whose `meaning` is that of a stall. `last` is the last
 //! thread of the chain where it is not the culprit: the one that waited for the device.
 
 use std::io::{self, Write};
@@ -52,6 +52,7 @@ struct EdgeJson<'b> {
     waiter: GroupJson<'b>,
     culprit: GroupJson<'b>,
     state: &'static str,
+    meaning: Option<&'b str>,
     last: Option<GroupJson<'b>>,
     #[serde(rename = "where")]
     place: Option<&'b str>,
@@ -65,6 +66,7 @@ impl<'b> EdgeJson<'b> {
             waiter: GroupJson::of(&edge.waiter),
             culprit: GroupJson::of(&edge.culprit),
             state: edge.doing.name(),
+            meaning: edge.meaning.as_deref(),
             last: edge.last.as_ref().map(GroupJson::of),
             place: edge.place.as_deref(),
             ns: edge.ns,

@@ -64,7 +64,10 @@ fn culprit(edge: &Edge, style: &Style) -> String {
         Doing::HadCpu if edge.culprit == Group::Host => "host: nobody in this machine had the CPU".into(),
         Doing::HadCpu => format!("{name}, which had the CPU{}", of(" that ", " waited for")),
         Doing::Circle => format!("{name}, in a circle of waits{}", place("")),
-        Doing::Waiting(reason) => format!("{name}: {}{}{}", reason.name(), of(" of ", ""), place("")),
+        Doing::Waiting(reason) => {
+            let what = edge.meaning.as_deref().map_or(reason.name().into(), |meaning| style.name(meaning));
+            format!("{name}: {what}{}{}", of(" of ", ""), place(""))
+        }
     }
 }
 
@@ -86,6 +89,7 @@ mod tests {
             waiter: threads("app", "engine"),
             culprit,
             doing,
+            meaning: None,
             last,
             place: Some("sweep<Registry> (fdatasync)".into()),
             ns,
@@ -123,6 +127,21 @@ app/house<keeper>\\x1b, app/engine wait for each other, and the others for them 
         let mut text = Vec::new();
         blame_text(&mut text, &Blame::default(), &Style::plain()).expect("text");
         assert_eq!(text, b"no thread waited for anything that made it late\n");
+    }
+
+    #[test]
+    fn wait_with_a_meaning_is_called_by_it() {
+        let mut blame = blame();
+        blame.edges[0].meaning = Some("row lock\x1b".into());
+        let mut text = Vec::new();
+        blame_text(&mut text, &blame, &Style::plain()).expect("text");
+        let text = String::from_utf8(text).expect("UTF-8");
+        assert!(text.contains("device: row lock\\x1b of app/house"), "{text}");
+        let mut text = Vec::new();
+        blame_json(&mut text, &blame, None).expect("JSON");
+        let object: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        let edges = [&object["edges"][0], &object["edges"][1]].map(|edge| &edge["meaning"]);
+        assert_eq!(edges, [&"row lock\u{1b}".into(), &serde_json::Value::Null]);
     }
 
     #[test]

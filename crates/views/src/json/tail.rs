@@ -34,6 +34,8 @@ struct KindJson<'a> {
     p999_ns: u64,
     max_ns: u64,
     histogram: Vec<CellJson>,
+    /// From which percentile on spans are in the tail.
+    tail_percentile: f64,
     body: Option<MeansJson>,
     tail: Option<MeansJson>,
     difference: Option<DifferenceJson<'a>>,
@@ -57,6 +59,7 @@ impl<'a> KindJson<'a> {
             p999_ns: kind.histogram.quantile_ns(0.999),
             max_ns: kind.histogram.max_ns(),
             histogram: cells.collect(),
+            tail_percentile: (kind.tail_share * 1e6).round() / 1e4,
             body: kind.body.as_ref().map(MeansJson::of),
             tail: kind.difference.as_ref().map(|group| MeansJson::of(&group.tail)),
             difference: kind.difference.as_ref().map(DifferenceJson::of),

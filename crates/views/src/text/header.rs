@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use wallprof_analysis::Interpreted;
 use wallprof_model::profile::RecordingInfo;
 
 use crate::line::cut;
@@ -11,6 +12,9 @@ use crate::timestamps::Timestamps;
 use crate::units::{counted, time};
 
 const GO: &str = "Go: goroutines that wait are not threads, and are not seen";
+/// The map is of the functions that are compiled by then.
+const JAVA: &str = "Java: `jcmd PID Compiler.perfmap` while it runs gives its functions names";
+const PYTHON: &str = "Python: started with `-X perf` (3.12 and newer) its functions have names";
 
 pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) -> io::Result<()> {
     let columns = style.columns();
@@ -22,6 +26,11 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
     }
     if report.stalls.has_go {
         writeln!(out, "{}", cut(GO, columns, style))?;
+    }
+    for (program, advice) in [(Interpreted::Java, JAVA), (Interpreted::Python, PYTHON)] {
+        if report.stalls.lacks_names_of(program) {
+            writeln!(out, "{}", cut(advice, columns, style))?;
+        }
     }
     if !report.info.ended_cleanly {
         let warning = "The recorder was killed: the recording ends with the last second it wrote.";

@@ -275,9 +275,10 @@ pub struct TailArgs {
     #[arg(long, value_name = "GLOB")]
     pub container: Option<String>,
 
-    /// The slow spans: those at or above this percentile of their kind
-    #[arg(long, value_name = "PERCENTILE", default_value = "P99.9")]
-    pub tail: String,
+    /// The slow spans: those at or above this percentile of their kind [default: P99.9, and P99 or P90 of a kind
+    /// with fewer spans]
+    #[arg(long, value_name = "PERCENTILE")]
+    pub tail: Option<String>,
 
     /// The spans to compare with: those between these percentiles
     #[arg(long, value_name = "FROM-TO", default_value = "P45-P55")]

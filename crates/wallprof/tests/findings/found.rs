@@ -55,7 +55,7 @@ impl Found {
         let rule = rule(&finding.rule).expect("a finding of a known rule");
         let may_list_stalls: &[bool] = match rule.evidence {
             EvidenceKind::Stalls => &[true],
-            EvidenceKind::StallsOrSpans => &[true, false],
+            EvidenceKind::StallsOrSpans | EvidenceKind::StallsOrSums => &[true, false],
             EvidenceKind::Sums => &[false],
         };
         assert!(may_list_stalls.contains(&!finding.stalls.is_empty()), "{finding:#?}");
