@@ -57,6 +57,18 @@ ALWAYS_INLINE void sleep_in_fault(struct thread_state *t, struct task_struct *pr
     t->word_known = false;
 }
 
+/* A wakeup that came while the thread was on its CPU ended a wait that had not begun. One that ends the wait
+ * that begins now came after the scheduler had taken the thread off its queue, at most a moment ago, or is
+ * still under way. */
+ALWAYS_INLINE void forget_old_wakeup(struct thread_state *t, struct task_struct *prev, u64 now) {
+    u64 woken = t->wake_ns;
+
+    if (likely(woken <= t->run_ns) || woken + SWITCH_LAG_NS >= now || (prev->__state & TASK_WAKING))
+        return;
+    /* Another CPU may note the next one meanwhile. */
+    __sync_val_compare_and_swap(&t->wake_ns, woken, 0);
+}
+
 ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, struct task_struct *prev,
                               u32 prev_state, u64 now) {
     struct thread_state *t = state_of(prev);
@@ -99,6 +111,7 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
         t->activity = ACTIVITY_PREEMPTED;
     } else {
         t->activity = ACTIVITY_BLOCKED;
+        forget_old_wakeup(t, prev, now);
         if (unlikely(in_fault)) {
             sleep_in_fault(t, prev);
         } else {

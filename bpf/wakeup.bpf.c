@@ -24,10 +24,15 @@ ALWAYS_INLINE void take_waker_stacks(void *ctx, struct cpu_state *cpu, struct th
 }
 
 ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *task, u64 now) {
-    struct thread_state *t = state_of(task);
-    struct task_struct *waker;
+    struct task_struct *waker = bpf_get_current_task_btf();
+    struct thread_state *t;
     u32 context;
 
+    /* It has not left its CPU: what it was about to wait for happened before, on this CPU. A timer whose time
+     * is over does that to each sleep that a stop had interrupted. */
+    if (waker == task)
+        return;
+    t = state_of(task);
     if (!t)
         return;
     if (unlikely(t->since < armed_at)) {
@@ -37,7 +42,6 @@ ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *ta
         if (!task->on_cpu)
             classify(ctx, NULL, t, task, task->__state);
     }
-    waker = bpf_get_current_task_btf();
     context = context_of(ctx, cpu, waker);
     t->wake_ns = now;
     t->waker_task = (u64)waker;

@@ -343,6 +343,7 @@ struct bpf_perf_event_data {
 #define TASK_STOPPED 0x4
 #define TASK_TRACED 0x8
 #define TASK_DEAD 0x80
+#define TASK_WAKING 0x200
 #define TASK_NOLOAD 0x400
 #define TASK_FROZEN 0x8000
 #define PF_POSTCOREDUMP 0x00000008
