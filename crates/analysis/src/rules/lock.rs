@@ -23,6 +23,9 @@ const OF_PROCESS: [(&str, &str); 2] = [("cpython", "GIL"), ("ruby", "GVL")];
 /// Holders that are followed in one wait.
 const MOST_HOLDERS: usize = 64;
 
+/// A holder is named where one of this many parts of the waits' time says who it was.
+const ENOUGH_KNOWN: u64 = 4;
+
 /// Threads hold a lock in turn where they end one of this many parts of their own waiting for it.
 const IN_TURN: u64 = 2;
 
@@ -111,6 +114,12 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     }
     let waker = mostly(cases, |case| case.waker.as_ref()?.by.clone());
     let times = holding_times(cases, evidence);
+    let waited_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.duration_ns()));
+    if cases.first().is_some_and(|case| of_process(case).is_some())
+        && !is_share(times.total(), ENOUGH_KNOWN, waited_ns)
+    {
+        return computing(cases, evidence);
+    }
     let Some(waker) = times.top().map(|(party, _)| party.clone()).or(waker) else {
         return String::new();
     };
@@ -140,6 +149,25 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
         );
     }
     format!(": {titled} held it{away} and released it{release}")
+}
+
+/// The thread of the interpreter that ran for most of the waits: it had the lock, without which it could not. Ruby
+/// 3.1's waiting threads end their own waits by a timeout, so that nothing else says who that was.
+fn computing(cases: &[&Case], evidence: &Evidence) -> String {
+    let mut waits: Tally<ThreadKey> = Tally::default();
+    cases.iter().for_each(|case| waits.add(case.thread, case.duration_ns()));
+    let (Some(first), Some((waiter, waited_ns))) = (cases.first(), waits.top()) else { return String::new() };
+    let threads = evidence.threads_of(first.pid);
+    let others = threads.into_iter().filter(|key| key != waiter);
+    let ran = others.filter_map(|key| evidence.thread(key));
+    match ran.max_by_key(|thread| thread.on_cpu_ns).filter(|thread| is_share(thread.on_cpu_ns, 2, waited_ns))
+    {
+        Some(thread) => {
+            let share = wording::percent(thread.on_cpu_ns, evidence.duration_ns());
+            format!(": {} held it, and ran for {share} of the recording", thread.comm)
+        }
+        None => String::new(),
+    }
 }
 
 /// How long each thread had a lock without an owner word, of the waits' time of which the holder is known.
@@ -182,6 +210,10 @@ fn owner_name(cases: &[&Case]) -> Option<String> {
         if let Some(owner) = owner(case) {
             owners.add(owner, case.late_ns());
         }
+    }
+    let waited_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.late_ns()));
+    if !is_share(owners.total(), ENOUGH_KNOWN, waited_ns) {
+        return None;
     }
     let (most, ns) = owners.top()?;
     let waiter = cases.iter().find(|case| owner(case) == Some(*most))?;

@@ -132,7 +132,7 @@ fn advice_about(meaning: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Fixture, at, case, lock_case, stack};
+    use super::super::fixture::{Fixture, WALL_NS, at, case, lock_case, stack};
     use super::*;
     use wallprof_model::profile::{LockRecord, StallRecord, WakerRecord};
     use wallprof_model::{Meaning, MeaningSource, MonoNs, Reason, StallReason, ThreadKey};
@@ -368,6 +368,35 @@ mod tests {
         assert!(found.title.contains("waited for GVL"), "{}", found.title);
         assert!(found.title.contains(": thread-9 held it"), "{}", found.title);
         assert_eq!(found.count, 15, "one lock, whatever the function");
+    }
+
+    /// Waits of thread 1 for the GVL, which end with their timeout, and one wait of thread 4 that thread 1 ends. Thread
+    /// 4 ran for `ran_ns`.
+    fn title_of_timed_out_waits(ran_ns: u64) -> String {
+        let mut fixture = Fixture::new();
+        fixture.threads.iter_mut().for_each(|thread| thread.ledger.on_cpu_ns = 0);
+        fixture.threads[3].ledger.on_cpu_ns = ran_ns;
+        for round in 1..=20 {
+            let mut wait = interpreter(round, 1, 4, "take");
+            if let Some(waker) = &mut wait.waker {
+                waker.thread = None;
+            }
+            fixture.stall(at(round * 200_000_000, wait));
+        }
+        let own = interpreter(21, 4, 1, "take");
+        fixture.stall(StallRecord { end: MonoNs(own.start.0 + 1_000_000), ..own });
+        let mut found = super::super::findings(&fixture.evidence());
+        found.retain(|found| found.rule == RULE.name);
+        let [found] = &found[..] else { panic!("one lock: {found:#?}") };
+        found.title.clone()
+    }
+
+    #[test]
+    fn holder_of_few_of_the_waits_is_not_that_of_all() {
+        let title = title_of_timed_out_waits(WALL_NS / 10 * 9);
+        assert!(title.contains(": thread-4 held it, and ran for 90 % of the recording."), "{title}");
+        let title = title_of_timed_out_waits(WALL_NS / 100);
+        assert!(!title.contains("held it"), "{title}");
     }
 
     #[test]
