@@ -548,16 +548,16 @@ def gate():
     say(machine())
     built = {"WALLPROF": str(BINARY)}
     rows = [make_step("lint", "lint")]
-    # The guest first: it takes as long as the other two together, or longer.
     test_steps(
         rows,
         [
-            lambda say: make_step("kernel", "kernel", {"KERNEL": KERNEL, **built}, say=say),
             lambda say: make_step("systemd", "systemd", built, say=say),
             lambda say: make_step("readers", "readers", built, say=say),
         ],
     )
     rows.append(make_step("demo", "demo"))
+    # Alone: beside the pure tests the guest was too slow once to see a CPU that had come back within six seconds.
+    rows.append(make_step("kernel", "kernel", {"KERNEL": KERNEL, **built}))
     print_table(rows)
     return finish(rows, started)
 
