@@ -102,6 +102,25 @@ control_group() { # CONTROLLER
     echo "$folder"
 }
 
+# Whether the requests of a control group to a disk can be limited.
+may_limit_disk() { # read|write
+    [ -e "/sys/fs/cgroup/blkio/blkio.throttle.${1}_iops_device" ] || grep -qw io /sys/fs/cgroup/cgroup.subtree_control
+}
+
+# Limits the requests a second of a control group to the disk of a file.
+limit_disk() { # FOLDER FILE read|write REQUESTS
+    local source disk device
+    source=$(df --output=source "$2" | tail -1)
+    # The disk itself, not one of its partitions.
+    disk=$(lsblk -no PKNAME "$source" | tail -1)
+    device=$(lsblk -dno MAJ:MIN "${disk:+/dev/}${disk:-$source}" | tr -d ' ')
+    if [ -e "$1/io.max" ]; then
+        echo "$device ${3::1}iops=$4" > "$1/io.max"
+    else
+        echo "$device $4" > "$1/blkio.throttle.${3}_iops_device"
+    fi
+}
+
 # For `cause` and `twin`: becomes the program that `target` names, in a control group.
 run_in_group_as_target() { # FOLDER COMMAND…
     echo "$BASHPID" > "$1/cgroup.procs"

@@ -78,6 +78,27 @@ start_nginx() {
     until_ready bash -c "exec 3<>/dev/tcp/127.0.0.1/$port"
 }
 
+# nginx as a proxy in front of a port.
+start_nginx_proxy() { # UPSTREAM
+    start_nginx << NGINX
+server {
+    listen 127.0.0.1:PORT;
+    location / { proxy_pass http://127.0.0.1:$1; }
+}
+NGINX
+}
+
+# An application that computes for 200 ms of each request for /slow; $upstream is its port.
+start_application() {
+    upstream=$(free_port)
+    start "$DEBIAN_PYTHON" "$PROGRAMS/upstream.py" serve "$upstream"
+}
+
+# Becomes a client that requests a path of $port for the length of the workload.
+request() { # PATH
+    exec "$DEBIAN_PYTHON" "$PROGRAMS/upstream.py" client "$port" "$1" "$SECONDS_OF_RUN"
+}
+
 # Runs a command again and again for the length of the workload.
 for_the_run() {
     local until=$((SECONDS + SECONDS_OF_RUN))

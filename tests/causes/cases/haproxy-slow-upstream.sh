@@ -5,8 +5,7 @@ text='python3 waited .*haproxy'
 . "$HERE/servers.sh"
 
 prepare() {
-    upstream=$(free_port)
-    start "$DEBIAN_PYTHON" "$PROGRAMS/upstream.py" serve "$upstream"
+    start_application
     start_haproxy "$upstream"
 }
 requests() { # PATH

@@ -6,13 +6,9 @@ text='haproxy waited for an answer of the upstream 127\.0\.0\.1:[0-9]+ \(python3
 . "$HERE/servers.sh"
 
 prepare() {
-    upstream=$(free_port)
-    start "$DEBIAN_PYTHON" "$PROGRAMS/upstream.py" serve "$upstream"
+    start_application
     start_haproxy "$upstream"
 }
-requests() { # PATH
-    "$DEBIAN_PYTHON" "$PROGRAMS/upstream.py" client "$port" "$1" "$SECONDS_OF_RUN"
-}
-cause() { requests /slow; }
-twin() { requests /fast; }
+cause() { request /slow; }
+twin() { request /fast; }
 target() { echo "-p $server"; }

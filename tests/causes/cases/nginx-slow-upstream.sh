@@ -5,14 +5,8 @@ text='python3 waited .*nginx'
 . "$HERE/servers.sh"
 
 prepare() {
-    upstream=$(free_port)
-    start "$DEBIAN_PYTHON" "$PROGRAMS/upstream.py" serve "$upstream"
-    start_nginx <<NGINX
-server {
-    listen 127.0.0.1:PORT;
-    location / { proxy_pass http://127.0.0.1:$upstream; }
-}
-NGINX
+    start_application
+    start_nginx_proxy "$upstream"
 }
 requests() { # PATH
     run_as_target "$DEBIAN_PYTHON" "$PROGRAMS/upstream.py" client "$port" "$1" "$SECONDS_OF_RUN"

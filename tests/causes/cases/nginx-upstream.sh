@@ -6,18 +6,9 @@ text='nginx waited for an answer of the upstream 127\.0\.0\.1:[0-9]+ \(python3 [
 . "$HERE/servers.sh"
 
 prepare() {
-    upstream=$(free_port)
-    start "$DEBIAN_PYTHON" "$PROGRAMS/upstream.py" serve "$upstream"
-    start_nginx <<NGINX
-server {
-    listen 127.0.0.1:PORT;
-    location / { proxy_pass http://127.0.0.1:$upstream; }
+    start_application
+    start_nginx_proxy "$upstream"
 }
-NGINX
-}
-requests() { # PATH
-    "$DEBIAN_PYTHON" "$PROGRAMS/upstream.py" client "$port" "$1" "$SECONDS_OF_RUN"
-}
-cause() { requests /slow; }
-twin() { requests /fast; }
+cause() { request /slow; }
+twin() { request /fast; }
 target() { echo "-p $(pgrep -P "$server")"; }
