@@ -78,5 +78,5 @@ chmod 755 target/debian/wallprof
 command=$(realpath -m "$1")
 [[ -x $command ]] || command=$1
 shift
-exec chroot "$ROOT" env "HOME=/root" "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LC_ALL=C.UTF-8 \
-    "WALLPROF=$CHECKOUT/target/debian/wallprof" "$command" "$@"
+exec chroot "$ROOT" env HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    LC_ALL=C.UTF-8 "WALLPROF=$CHECKOUT/target/debian/wallprof" "$command" "$@"

@@ -48,7 +48,17 @@ PURE_AT_ONCE = os.cpu_count() or 1
 DEFECT = "DEFECT:"
 
 KERNEL = "6.1"
-VERIFY_STEPS = ["release", "kernels", "causes-quick", "causes-trixie", "fuzz-smoke", "hostile", "bench-check", "doc", "reproducible"]
+VERIFY_STEPS = [
+    "release",
+    "kernels",
+    "causes-quick",
+    "causes-trixie",
+    "fuzz-smoke",
+    "hostile",
+    "bench-check",
+    "doc",
+    "reproducible",
+]
 
 
 def say(line=""):

@@ -116,8 +116,8 @@ boot() {
 
 is_up() { grep -qs 'guest is up' "$1"; }
 
-# Until the emulator is gone, or the guest was silent for too long. What the guest says is repeated: whoever
-# waits for this script sees that something happens.
+# Until the emulator is gone, or the guest was silent for too long. What the guest says is repeated, so that
+# this script is not silent meanwhile.
 await_end() {
     local emulator=$1 console=$2 said=0 size until=$((SECONDS + SILENT_SECONDS)) release
     release=${2%/console} release=${release##*/results-}

@@ -79,7 +79,7 @@ fn options(args: &TailArgs) -> Result<TailOptions, Failure> {
         true => Ok(TailOptions {
             tail: tail.unwrap_or(TailOptions::default().tail),
             body,
-            // Whoever names a percentile wants that one.
+            // A percentile that is given is compared, or refused.
             or_lower: tail.is_none(),
         }),
         false => Err(wrong()),

@@ -29,8 +29,8 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 const PINNED_ADVICE: &str = "Take a ReentrantLock in place of `synchronized` around calls that wait, or run Java 24, \
     so that the thread leaves its carrier to others.";
 
-/// Which lock: the one of its process; its address in a process; what it is called, where the threads of a program say so by their
-/// wakeups; else where it is waited for.
+/// Which lock: the one of its process; its address in a process; what it is called, where the threads of a program
+/// say so by their wakeups; else where it is waited for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LockKey {
     OfProcess(u32, String),

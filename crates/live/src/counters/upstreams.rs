@@ -139,8 +139,8 @@ impl Default for Upstreams {
 }
 
 impl Upstreams {
-    /// Looks at the connections when that is due, and returns whether it was. `homes` are namespaces with a process in each, `pids` the
-    /// recorded processes, of which one `runs`, or may run.
+    /// Looks at the connections when that is due, and returns whether it was. `homes` are namespaces with a process in
+    /// each, `pids` the recorded processes, of which one `runs`, or may run.
     pub fn look(
         &mut self,
         at: MonoNs,

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! { "schema": 1, "waiting_ns", "cut_ns" (in chains too long to follow),
-//!   "edges": [ { "waiter": G, "culprit": G, "state", "meaning": null|"row lock", "last": null|G, "where": null|"function (call into a library)",
-//!     "ns", "count" } ],
+//!   "edges": [ { "waiter": G, "culprit": G, "state", "meaning": null|"row lock", "last": null|G,
+//!     "where": null|"function (call into a library)", "ns", "count" } ],
 //!   "knots": [ [G] ], "what_if": null|W }
 //! G = { "process": null|"name", "thread" }   — null: `device`, `network`, `timer`, `host` or `unknown`
 //! W = { "change", "waiting_ns": E, "groups": [ { "process", "thread", "waiting_ns": E } ],
@@ -11,8 +11,8 @@
 //! E = { "before", "after", "low", "high" }
 //! ```
 //! `state` is what the culprit did: `running`, `cpu` (it had the CPU that a thread of the chain waited for),
-//! `circle` (the threads wait for each other), or the reason of the chain's last wait, whose `meaning` is that of a stall. `last` is the last
-//! thread of the chain where it is not the culprit: the one that waited for the device.
+//! `circle` (the threads wait for each other), or the reason of the chain's last wait, whose `meaning` is that of a
+//! stall. `last` is the last thread of the chain where it is not the culprit: the one that waited for the device.
 
 use std::io::{self, Write};
 
