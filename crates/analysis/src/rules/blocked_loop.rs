@@ -12,8 +12,9 @@
 //! What computes is found by busy periods that last much longer than the thread's others, and named by the
 //! samples late in them. A loop under load may find the next events ready, and go on without a wait: its period is
 //! long, too, but its samples are in one callback and then in another. So nearly all of them must be in the same
-//! one, and there must be several. A thread that serves one client at a time keeps only that one waiting, and has
-//! none.
+//! one, and there must be several. Before the first sample the thread may have been anywhere: the samples must
+//! stand for most of the time that it ran. A thread that serves one client at a time keeps only that one waiting,
+//! and has none. Nor has a period that would be short if the hypervisor had run the thread all the time.
 //!
 //! False positives: a thread that uses epoll for one thing among others, and is not waited for in between.
 
@@ -52,6 +53,9 @@ const LEAST_PERCENT_INSIDE: usize = 80;
 /// Samples of a callback that is said to have computed, over all its periods. Two or three are in one callback by
 /// chance where a busy loop spends half of its time there.
 const LEAST_SAMPLES: usize = 5;
+
+/// Of the running time of the periods, that of the samples inside of the callback.
+const LEAST_PERCENT_OF_TIME: u64 = 60;
 
 /// Where a thread's loop waits.
 struct Loop<'e> {
@@ -95,12 +99,13 @@ fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -
             groups.entry(key).or_default().push(period);
         }
     }
-    let conclusions = groups.into_iter().filter_map(|((_, _, called, place), periods)| {
-        let delays = Delays::of(periods.iter().map(|period| period.ns));
+    let conclusions = groups.into_iter().filter_map(|((_, _, called, place), mut periods)| {
+        periods.retain(|period| own_ns(period, evidence) >= SHORTEST_BLOCK_NS);
+        let own = Delays::of(periods.iter().map(|period| own_ns(period, evidence)));
+        let delays = Delays::of(periods.iter().map(|period| period.duration_ns()));
         let keys: BTreeSet<ThreadKey> = periods.iter().map(|period| period.thread).collect();
         let threads: Vec<ThreadKey> = keys.into_iter().collect();
-        let samples: usize = periods.iter().map(|period| period.callers.len()).sum();
-        if samples < LEAST_SAMPLES || !delays.is_heavy(evidence, &threads) {
+        if !is_mostly_inside(&periods, &called, loops) || !own.is_heavy(evidence, &threads) {
             return None;
         }
         let totals: Vec<_> = threads.iter().filter_map(|thread| evidence.thread(*thread)).collect();
@@ -119,20 +124,43 @@ fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -
     conclusions.collect()
 }
 
+/// The part of a period that the thread itself ran, and the hypervisor ran it, ns: at least that.
+fn own_ns(period: &Period, evidence: &Evidence) -> u64 {
+    period.ran_ns.saturating_sub(evidence.most_stolen_ns(period.thread, period.start, period.end))
+}
+
+/// Whether there are enough samples, and those inside of the callback stand for most of the time that the threads
+/// ran.
+fn is_mostly_inside(periods: &[&Period], called: &Called, loops: &HashMap<ThreadKey, Loop<'_>>) -> bool {
+    let (mut samples, mut ran_ns, mut inside_ns) = (0, 0u64, 0u64);
+    for period in periods {
+        samples += period.samples.len();
+        ran_ns = ran_ns.saturating_add(period.ran_ns);
+        let Some(known) = loops.get(&period.thread) else { continue };
+        for (callers, ns) in &period.samples {
+            if callers.first_beyond(known.callers).as_ref() == Some(called) {
+                inside_ns = inside_ns.saturating_add(*ns);
+            }
+        }
+    }
+    samples >= LEAST_SAMPLES
+        && u128::from(inside_ns) * 100 >= u128::from(ran_ns) * u128::from(LEAST_PERCENT_OF_TIME)
+}
+
 /// The function that the loop had called in nearly all samples of the period.
 fn nearly_always_called(period: &Period, of_loop: &Callers) -> Option<Called> {
     let mut counts: BTreeMap<Called, usize> = BTreeMap::new();
-    for called in period.callers.iter().filter_map(|callers| callers.first_beyond(of_loop)) {
+    for called in period.samples.iter().filter_map(|(callers, _)| callers.first_beyond(of_loop)) {
         *counts.entry(called).or_default() += 1;
     }
     let (called, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    (count * 100 >= period.callers.len() * LEAST_PERCENT_INSIDE).then_some(called)
+    (count * 100 >= period.samples.len() * LEAST_PERCENT_INSIDE).then_some(called)
 }
 
 /// `, inside PKCS5_PBKDF2_HMAC`: the innermost function that nearly all samples below this one have.
 fn mostly_inside(periods: &[&Period], function: &str) -> String {
-    let samples = periods.iter().flat_map(|period| &period.callers);
-    let mut paths: Vec<_> = samples.filter_map(|callers| callers.inwards_of(function)).collect();
+    let samples = periods.iter().flat_map(|period| &period.samples);
+    let mut paths: Vec<_> = samples.filter_map(|(callers, _)| callers.inwards_of(function)).collect();
     let least = paths.len() * LEAST_PERCENT_INSIDE / 100;
     let mut innermost = None;
     loop {
@@ -260,7 +288,7 @@ fn is_for_events(syscall: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Fixture, at, case, stack};
+    use super::super::fixture::{Fixture, at, case, stack, steal};
     use super::*;
     use wallprof_model::profile::{Finding, StallRecord};
     use wallprof_model::{Meaning, MeaningSource, MonoNs};
@@ -313,21 +341,35 @@ mod tests {
         assert_eq!((found[0].rule.as_str(), found[0].stalls.len()), (RULE.name, 10));
     }
 
-    #[test]
-    fn callback_that_computes_is_named_unless_the_thread_serves_one_client() {
-        let titles = |name: &str, others: usize| -> Vec<String> {
+    /// A loop of which one turn lasted for 370 ms.
+    struct LongTurn {
+        meaning: &'static str,
+        /// Samples of another callback than that of four.
+        others: usize,
+        /// Running time for which each sample stands.
+        sample_ms: u64,
+        ran_ms: u64,
+        stolen_ms: u64,
+    }
+
+    const LONG_TURN: LongTurn =
+        LongTurn { meaning: "event loop", others: 1, sample_ms: 70, ran_ms: 370, stolen_ms: 0 };
+
+    impl LongTurn {
+        fn titles(&self) -> Vec<String> {
             let mut fixture = Fixture::new();
             let meaning = Meaning {
-                name: name.into(),
+                name: self.meaning.into(),
                 software: None,
                 idle: true,
                 holder: false,
                 source: MeaningSource::Stack,
             };
             for turn in 0..20 {
-                let meaning = Some(Arc::new(meaning.clone()));
-                fixture.stall(StallRecord { meaning, ..idle(turn, "epoll_wait", 50) });
+                let (meaning, cpu) = (Some(Arc::new(meaning.clone())), Some(2));
+                fixture.stall(StallRecord { meaning, cpu, ..idle(turn, "epoll_wait", 50) });
             }
+            fixture.counters.push(steal(2, &[(1_000, 0), (1_500, self.stolen_ms)]));
             let (keys, other) = (
                 stack(&["stringmatch", "keysCommand", "call", "processCommand", "run_loop", "main"]),
                 stack(&["write", "flush", "run_loop", "main"]),
@@ -341,19 +383,43 @@ mod tests {
                 "run_loop",
                 "main",
             ]);
-            let stacks = [vec![other; others], vec![keys; 2], vec![matching; 2]].concat();
-            let (start, end) = (MonoNs(0), MonoNs(370 * MS));
-            fixture.periods.push(LongPeriod { thread: ThreadKey(1), start, end, stacks });
+            let stacks = [vec![other; self.others], vec![keys; 2], vec![matching; 2]].concat();
+            let samples = stacks.into_iter().map(|stack| (stack, self.sample_ms * MS)).collect();
+            let (start, end) = (MonoNs(1_050 * MS), MonoNs(1_420 * MS));
+            let (thread, ran_ns) = (ThreadKey(1), self.ran_ms * MS);
+            fixture.periods.push(LongPeriod { thread, start, end, ran_ns, samples });
             findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
-        };
-        let found = titles("event loop", 1);
+        }
+    }
+
+    #[test]
+    fn callback_that_computes_is_named_unless_the_thread_serves_one_client() {
+        let found = LONG_TURN.titles();
         assert_eq!(found.len(), 1, "{found:#?}");
         assert!(found[0].starts_with("thread-1 of app did not return to epoll_wait "), "{found:#?}");
         let expected = "its event loop was running in the command keysCommand, inside stringmatch.";
         assert!(found[0].ends_with(expected), "{found:#?}");
-        assert_eq!(titles(CLIENT_IDLE, 1), [""; 0]);
-        assert_eq!(titles("event loop", 0), [""; 0], "too few samples");
-        assert_eq!(titles("event loop", 2), [""; 0], "the loop went on to another callback");
+        assert_eq!(LongTurn { meaning: CLIENT_IDLE, ..LONG_TURN }.titles(), [""; 0]);
+        assert_eq!(LongTurn { others: 0, ..LONG_TURN }.titles(), [""; 0], "too few samples");
+        let went_on = LongTurn { others: 2, ..LONG_TURN };
+        assert_eq!(went_on.titles(), [""; 0], "the loop went on to another callback");
+    }
+
+    #[test]
+    fn samples_late_in_a_turn_do_not_speak_for_its_beginning() {
+        assert_eq!(LongTurn { sample_ms: 50, ..LONG_TURN }.titles(), [""; 0]);
+        assert_eq!(
+            LongTurn { sample_ms: 50, ran_ms: 210, ..LONG_TURN }.titles().len(),
+            1,
+            "it hardly ran before"
+        );
+    }
+
+    /// The counters say how long the hypervisor did not run the CPU, but not when.
+    #[test]
+    fn turn_that_the_hypervisor_made_long_is_none() {
+        assert_eq!(LongTurn { stolen_ms: 200, ..LONG_TURN }.titles().len(), 1, "it ran for 170 ms");
+        assert_eq!(LongTurn { stolen_ms: 361, ..LONG_TURN }.titles(), [""; 0]);
     }
 
     #[test]

@@ -72,8 +72,17 @@ pub struct Evidence {
 #[derive(Debug)]
 pub(super) struct Period {
     pub thread: ThreadKey,
-    pub ns: u64,
-    pub callers: Vec<Arc<Callers>>,
+    pub start: MonoNs,
+    pub end: MonoNs,
+    pub ran_ns: u64,
+    /// Of the samples late in it, each with the running time for which it stands, ns.
+    pub samples: Vec<(Arc<Callers>, u64)>,
+}
+
+impl Period {
+    pub fn duration_ns(&self) -> u64 {
+        self.end.0.saturating_sub(self.start.0)
+    }
 }
 
 /// A thread over the whole recording.
@@ -255,8 +264,9 @@ impl Collector {
     }
 
     fn period(&mut self, period: &LongPeriod) -> Period {
-        let callers = period.stacks.iter().filter_map(|stack| self.callers(Some(stack))).collect();
-        Period { thread: period.thread, ns: period.duration_ns(), callers }
+        let LongPeriod { thread, start, end, ran_ns, ref samples } = *period;
+        let samples = samples.iter().filter_map(|(stack, ns)| Some((self.callers(Some(stack))?, *ns)));
+        Period { thread, start, end, ran_ns, samples: samples.collect() }
     }
 
     fn page_fault(&mut self, fault: &Fault, kernel: Option<&ResolvedStack>) -> PageFault {
@@ -431,6 +441,22 @@ impl Evidence {
         let first = indices.partition_point(|&at| self.cases[at].end <= from);
         let cases = indices[first..].iter().map(|&at| &self.cases[at]);
         cases.take_while(move |case| case.start < to).filter(move |case| case.overlap_ns(from, to) > 0)
+    }
+
+    /// The time for which the hypervisor may not have run the thread while it ran, ns: the steal time then of one
+    /// of the CPUs on which its stalls before, during and after that ended, whichever has most.
+    pub(super) fn most_stolen_ns(&self, thread: ThreadKey, from: MonoNs, to: MonoNs) -> u64 {
+        let indices = self.by_thread.get(&thread).map_or(&[][..], Vec::as_slice);
+        let first = indices.partition_point(|&at| self.cases[at].end <= from).saturating_sub(1);
+        let after = indices.partition_point(|&at| self.cases[at].start < to);
+        let around = indices.iter().take(after + 1).skip(first);
+        let stolen_ns = |cpu| {
+            let intervals = self.machine.steal_intervals(cpu, from, to);
+            intervals.fold(0u64, |sum, (_, interval)| {
+                sum.saturating_add(interval.ns.min(interval.overlap_ns(from, to)))
+            })
+        };
+        around.filter_map(|&at| self.cases[at].cpu).map(stolen_ns).max().unwrap_or(0)
     }
 
     fn add_lateness(&mut self) {

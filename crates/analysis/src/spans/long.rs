@@ -12,7 +12,7 @@ const SHORTEST_NS: u64 = 10_000_000;
 const TIMES_MEDIAN: u64 = 20;
 /// Periods that are kept: the longest.
 const MOST: usize = 10_000;
-/// Stacks of a period: with fewer, its functions are known as well.
+/// Stacks of a period that are resolved: with fewer, its functions are known as well.
 const MOST_STACKS: usize = 64;
 
 /// A busy period of much more running time than is usual for its thread.
@@ -21,7 +21,10 @@ pub struct LongPeriod {
     pub thread: ThreadKey,
     pub start: MonoNs,
     pub end: MonoNs,
-    pub stacks: Vec<ResolvedStack>,
+    /// As the span's states have it, ns.
+    pub ran_ns: u64,
+    /// Where it ran late in the period, and for how long, ns. What lies before the first sample is unknown.
+    pub samples: Vec<(ResolvedStack, u64)>,
 }
 
 impl LongPeriod {
@@ -49,26 +52,32 @@ pub fn long_periods<E>(
             && ran_ns(span) >= span.duration_ns() / 2
     };
     let spans = spans.into_iter().take_while(|span| span.duration_ns() >= SHORTEST_NS);
-    let period =
-        |span: Span| LongPeriod { thread: span.thread, start: span.start, end: span.end, stacks: Vec::new() };
-    let mut periods: Vec<LongPeriod> = spans.filter(is_long).take(MOST).map(period).collect();
-    periods.sort_by_key(|period| (period.thread, period.start));
+    let mut found: Vec<(Span, Vec<(StackId, u64)>)> =
+        spans.filter(is_long).take(MOST).map(|span| (span, Vec::new())).collect();
+    found.sort_by_key(|(span, _)| (span.thread, span.start));
     let ran = |sample: &&LateSample| {
         sample.source == SpanSource::Busy && matches!(sample.state, State::User | State::Kernel)
     };
     for sample in samples.iter().filter(ran) {
         let after =
-            periods.partition_point(|period| (period.thread, period.start) <= (sample.thread, sample.at));
-        let before = after.checked_sub(1).and_then(|at| periods.get_mut(at));
-        if let Some(period) = before
-            && (period.thread, period.stacks.len() < MOST_STACKS) == (sample.thread, true)
-            && sample.at <= period.end
+            found.partition_point(|(span, _)| (span.thread, span.start) <= (sample.thread, sample.at));
+        let before = after.checked_sub(1).and_then(|at| found.get_mut(at));
+        if let Some((span, stacks)) = before
+            && span.thread == sample.thread
+            && sample.at <= span.end
             && let Some(user) = sample.user
         {
-            period.stacks.push(resolve(user)?);
+            stacks.push((user, sample.ns));
         }
     }
-    Ok(periods)
+    let mut period = |(span, stacks): (Span, Vec<(StackId, u64)>)| {
+        // Of many samples, one stands for its neighbours.
+        let groups = stacks.chunks(stacks.len().div_ceil(MOST_STACKS).max(1));
+        let samples = groups.map(|group| Ok((resolve(group[0].0)?, group.iter().map(|(_, ns)| ns).sum())));
+        let (thread, start, end, ran_ns) = (span.thread, span.start, span.end, ran_ns(&span));
+        Ok(LongPeriod { thread, start, end, ran_ns, samples: samples.collect::<Result<_, E>>()? })
+    };
+    found.into_iter().map(&mut period).collect()
 }
 
 fn ran_ns(span: &Span) -> u64 {
@@ -135,8 +144,21 @@ mod tests {
         let periods: Vec<_> =
             found.iter().map(|period| (period.thread.0, period.duration_ns() / MS)).collect();
         assert_eq!(periods, [(1, 90)], "not the one that waited, nor the usual, nor the short one");
-        let names = |stack: &ResolvedStack| stack.frames[0].lines[0].symbol.as_deref().map(str::to_owned);
-        let names: Vec<_> = found[0].stacks.iter().filter_map(names).collect();
-        assert_eq!(names, ["function_120", "function_150"]);
+        assert_eq!(found[0].ran_ns, 80 * MS);
+        let sample = |(stack, ns): &(ResolvedStack, u64)| {
+            (stack.frames[0].lines[0].symbol.as_deref().map(str::to_owned), *ns)
+        };
+        let found: Vec<_> = found[0].samples.iter().map(sample).collect();
+        assert_eq!(found, [(Some("function_120".into()), MS), (Some("function_150".into()), MS)]);
+    }
+
+    #[test]
+    fn many_samples_keep_their_time() {
+        let samples: Vec<_> = (100..300).map(|at| sample(1, at, State::User)).collect();
+        let resolve = |id: StackId| Ok::<_, ()>(stack(&[&format!("function_{}", id.0)]));
+        let found = long_periods(&[usual(1, 40_000)], [span(1, 99, 250, 250)], &samples, resolve);
+        let found = found.expect("all stacks are there");
+        let ns: u64 = found[0].samples.iter().map(|(_, ns)| ns).sum();
+        assert!((found[0].samples.len() <= MOST_STACKS) && ns == 200 * MS, "{ns} ns");
     }
 }
