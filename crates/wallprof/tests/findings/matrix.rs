@@ -208,8 +208,8 @@ matrix! {
     // Freeing a page means writing it, and others wait for the disk, too.
     reclaim: Part {
         args: &["-f", FILLED],
-        // The kernel locks what it writes back to free memory.
-        also: &["major-fault", "disk-wait", "kernel-lock"],
+        // The kernel locks what it writes back to free memory; faults on the same file wait for that lock, too.
+        also: &["major-fault", "disk-wait", "kernel-lock", "slow-fault"],
         needs: Needs::SlowReclaim,
         ..part("reclaim", "memory-reclaim")
     },
