@@ -1,6 +1,7 @@
 #!/bin/bash
 # Opens pictures and exports of wallprof in the usual programs: a browser, speedscope, go tool pprof,
-# inferno-flamegraph, the Python package of Perfetto, that of the Firefox Profiler, DuckDB, ClickHouse (chdb).
+# inferno-flamegraph, the Python package of Perfetto, that of the Firefox Profiler, DuckDB, ClickHouse (chdb), and
+# validates what --json prints.
 # Records the lock scenario for that.
 #
 #   tests/readers/run.sh
@@ -200,6 +201,14 @@ check_parquet() {
     passed "parquet in DuckDB and ClickHouse"
 }
 
+check_schema() {
+    python3 -m pip --version > /dev/null 2>&1 || { skip "the schema: there is no pip (apt-get install python3-pip)"; return; }
+    command -v jq > /dev/null || { skip "the schema: there is no jq (apt-get install jq)"; return; }
+    python_packages || { skip "the schema: pip cannot install jsonschema"; return; }
+    PYTHONPATH="$STORE/python" python3 "$HERE/read_schema.py" "$WALLPROF" "$STORE" docs/assistants.md || fail "the schema"
+    passed "the schema of --json"
+}
+
 # The packages of package-lock.json, kept in target/readers.
 npm_packages() {
     if ! cmp -s "$HERE/package-lock.json" "$STORE/node_modules/.from"; then
@@ -275,4 +284,5 @@ check_perfetto
 check_firefox
 check_page_modules
 check_parquet
+check_schema
 check_in_browser

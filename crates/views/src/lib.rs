@@ -36,6 +36,7 @@ pub use export::{
 };
 pub use flame::{Flame, flame_svg};
 pub use functions::{calls_diff_text, functions_text};
+pub use json::schema::schema_json;
 pub use json::{
     calls_diff_json, labels_json, report_json, report_json_with_functions, stall_json, tail_json,
 };

@@ -1,12 +1,12 @@
-//! `wallprof help`: the help of a command, or a page of the documentation. Reports point here, because a user of the
-//! binary has no `docs/`.
+//! `wallprof help`: the help of a command, a page of the documentation, or the schema of what `--json` prints. Reports
+//! point here, because a user of the binary has no `docs/`.
 
 use std::io::Read;
 use std::process::ExitCode;
 
 use clap::Command;
 use flate2::read::GzDecoder;
-use wallprof_views::{Page, page_text};
+use wallprof_views::{Page, page_text, schema_json};
 
 use crate::args;
 use crate::failure::Failure;
@@ -22,6 +22,9 @@ const PAGES: [Compressed; 3] = [
     ("symbols", include_bytes!(concat!(env!("OUT_DIR"), "/symbols.md.gz"))),
 ];
 
+/// The topic that is no page: JSON Schema, for programs.
+const SCHEMA: &str = "schema";
+
 /// Runs the command. Without a topic it prints what `wallprof --help` prints, and the names of the pages.
 pub fn run(topic: Option<&str>) -> Result<ExitCode, Failure> {
     let mut program = args::definition();
@@ -29,13 +32,18 @@ pub fn run(topic: Option<&str>) -> Result<ExitCode, Failure> {
     match topic {
         None => {
             let text = program.render_long_help();
-            print(&format!("{text}\nPages: {}: `wallprof help PAGE` prints one.\n", page_names().join(", ")))
+            let pages = page_names().join(", ");
+            print(&format!(
+                "{text}\nPages: {pages}: `wallprof help PAGE` prints one. `wallprof help {SCHEMA}` prints the JSON \
+                 Schema of each output of --json.\n"
+            ))
         }
+        Some(SCHEMA) => to_stdout(|mut out| Ok(schema_json(&mut out)?)).map(|()| ExitCode::SUCCESS),
         Some(topic) => match (page(topic), command(&mut program, topic)) {
             (Some(page), _) => print_page(*page),
             (None, Some(command)) => print(&command.render_long_help().to_string()),
             (None, None) => Err(Failure::usage(format!(
-                "`{topic}` is neither a command nor a page: give a command, or {}",
+                "`{topic}` is neither a command nor a page: give a command, {SCHEMA}, or {}",
                 page_names().join(", ")
             ))),
         },
@@ -112,7 +120,7 @@ mod tests {
     fn a_topic_is_a_page_or_a_command_and_not_both() {
         let mut program = args::definition();
         program.build();
-        for name in page_names() {
+        for name in page_names().into_iter().chain([SCHEMA]) {
             assert!(command(&mut program, name).is_none(), "{name} is a command, too");
         }
         assert!(command(&mut program, "record").is_some());

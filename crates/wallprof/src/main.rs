@@ -90,7 +90,7 @@ enum Command {
     Doctor(args::DoctorArgs),
     /// Run a built-in workload, record it, print the report and write the flame graph
     Demo(args::DemoArgs),
-    /// Explain a command, or print a page: findings, recording, symbols
+    /// Explain a command; print a page (findings, recording, symbols), or the schema of --json
     Help(args::HelpArgs),
     /// Write man pages and shell completions: `make release`
     #[command(name = documents::SUBCOMMAND, hide = true)]

@@ -16,10 +16,11 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use wallprof_analysis::blame::{Blame, Edge, Estimate, Group, WhatIf};
 
-use crate::json::write_line;
+use crate::json::{schema, write_line};
 
 /// Writes all edges and knots as one line.
 ///
@@ -27,7 +28,7 @@ use crate::json::write_line;
 /// The error of `out`; a broken pipe among them.
 pub fn blame_json(out: &mut impl Write, blame: &Blame, what_if: Option<&WhatIf>) -> io::Result<()> {
     let object = BlameJson {
-        schema: 1,
+        schema: schema::VERSION,
         waiting_ns: blame.waiting_ns,
         cut_ns: blame.cut_ns,
         edges: blame.edges.iter().map(EdgeJson::of).collect(),
@@ -37,20 +38,25 @@ pub fn blame_json(out: &mut impl Write, blame: &Blame, what_if: Option<&WhatIf>)
     write_line(out, &object)
 }
 
-#[derive(Serialize)]
-struct BlameJson<'b> {
+/// `wallprof blame --json`: one object, who costs whom.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct BlameJson<'b> {
+    #[schemars(schema_with = "schema::version")]
     schema: u32,
     waiting_ns: u64,
+    /// In chains of waits that are too long to follow.
     cut_ns: u64,
     edges: Vec<EdgeJson<'b>>,
+    /// Groups that wait for each other and for nobody else.
     knots: Vec<Vec<GroupJson<'b>>>,
     what_if: Option<WhatIfJson<'b>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct EdgeJson<'b> {
     waiter: GroupJson<'b>,
     culprit: GroupJson<'b>,
+    /// What the culprit did: `running`, `cpu`, `circle`, or the reason of the last wait of the chain.
     state: &'static str,
     meaning: Option<&'b str>,
     last: Option<GroupJson<'b>>,
@@ -75,8 +81,10 @@ impl<'b> EdgeJson<'b> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Group")]
 struct GroupJson<'b> {
+    /// `null` where the thread is `device`, `network`, `timer`, `host` or `unknown`.
     process: Option<&'b str>,
     thread: &'b str,
 }
@@ -90,7 +98,7 @@ impl<'b> GroupJson<'b> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct WhatIfJson<'b> {
     change: &'b str,
     waiting_ns: EstimateJson,
@@ -102,7 +110,7 @@ struct WhatIfJson<'b> {
     found: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct EstimateJson {
     before: u64,
     after: u64,
@@ -110,14 +118,15 @@ struct EstimateJson {
     high: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct GroupEstimateJson<'b> {
     #[serde(flatten)]
     group: GroupJson<'b>,
     waiting_ns: EstimateJson,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SpanEstimate")]
 struct KindJson<'b> {
     kind: &'b str,
     p99_ns: Option<EstimateJson>,

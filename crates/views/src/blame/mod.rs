@@ -7,6 +7,7 @@ mod what_if;
 
 use wallprof_analysis::blame::{Blame, Doing, Edge, Group};
 
+pub(crate) use json::BlameJson;
 pub use json::blame_json;
 pub use svg::blame_svg;
 pub use text::blame_text;

@@ -22,12 +22,13 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use wallprof_analysis::diff::{Change, Comparison, GroupRate, Headline, KindChange, NodeId, Step};
 
 use super::amount::{difference_ns, whole_ns};
 use super::{Diff, DiffSide};
-use crate::json::{known, write_line};
+use crate::json::{known, schema, write_line};
 
 /// Writes the diff as one line holding one object.
 ///
@@ -36,7 +37,7 @@ use crate::json::{known, write_line};
 pub fn diff_json(out: &mut impl Write, diff: &Diff<'_>) -> io::Result<()> {
     let comparison = diff.comparison;
     let object = DiffJson {
-        schema: 1,
+        schema: schema::VERSION,
         view: comparison.view.to_string(),
         a: SideJson::of(&diff.a, comparison.wall_a_s),
         b: SideJson::of(&diff.b, comparison.wall_b_s),
@@ -52,13 +53,17 @@ pub fn diff_json(out: &mut impl Write, diff: &Diff<'_>) -> io::Result<()> {
     write_line(out, &object)
 }
 
-#[derive(Serialize)]
-struct DiffJson<'a> {
+/// `wallprof diff A B --json`: one object. Times are nanoseconds per second of wall time.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DiffJson<'a> {
+    #[schemars(schema_with = "schema::version")]
     schema: u32,
     view: String,
     a: SideJson<'a>,
     b: SideJson<'a>,
+    /// `false`: a side is too short to tell news from noise, and nothing is news.
     judged: bool,
+    /// Below it nothing is news.
     floor: FloorJson,
     threads: Vec<ThreadsJson<'a>>,
     only_a: Vec<OnlyJson<'a>>,
@@ -68,7 +73,8 @@ struct DiffJson<'a> {
     stacks: Vec<StackJson<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Side")]
 struct SideJson<'a> {
     file: &'a str,
     command: Option<&'a str>,
@@ -90,13 +96,14 @@ impl<'a> SideJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct FloorJson {
     ns: u64,
     share: f64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ComparedThreads")]
 struct ThreadsJson<'a> {
     process: &'a str,
     thread: &'a str,
@@ -114,7 +121,8 @@ fn threads(comparison: &Comparison) -> Vec<ThreadsJson<'_>> {
     matched.collect()
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "UnmatchedThreads")]
 struct OnlyJson<'a> {
     process: &'a str,
     thread: &'a str,
@@ -135,7 +143,8 @@ impl<'a> OnlyJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "StateChange")]
 struct StateJson<'a> {
     process: &'a str,
     thread: &'a str,
@@ -144,7 +153,8 @@ struct StateJson<'a> {
     change: ChangeJson,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SpanChange")]
 struct KindJson<'a> {
     process: &'a str,
     kind: &'a str,
@@ -154,7 +164,7 @@ struct KindJson<'a> {
     percentiles: [PercentileJson; 4],
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct PercentileJson {
     share: f64,
     a_ns: u64,
@@ -192,7 +202,8 @@ fn states(comparison: &Comparison) -> Vec<StateJson<'_>> {
     parts.collect()
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "StackChange")]
 struct StackJson<'a> {
     process: &'a str,
     thread: &'a str,
@@ -232,13 +243,16 @@ fn stack(comparison: &Comparison, id: NodeId) -> Option<StackJson<'_>> {
     })
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Change")]
 struct ChangeJson {
     a_ns: u64,
     b_ns: u64,
     difference_ns: i64,
+    /// Of the difference, 95 %.
     margin_ns: Option<u64>,
     p: Option<f64>,
+    /// Beyond the noise.
     news: bool,
 }
 

@@ -11,6 +11,7 @@ mod svg;
 mod text;
 
 pub use calls::calls_diff_svg;
+pub(crate) use json::DiffJson;
 pub use json::diff_json;
 pub use spans::tail_svg;
 pub use svg::diff_svg;

@@ -1,5 +1,6 @@
 //! Functions, and their difference in two recordings, in JSON.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use wallprof_analysis::Latency;
 use wallprof_analysis::calls::{CallChange, CallComparison, CalledFunction, FunctionCalls};
@@ -7,7 +8,9 @@ use wallprof_model::CallNumbers;
 
 use super::report::BucketJson;
 
-#[derive(Serialize)]
+/// A function of a recording in which every call is known.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CalledFunction")]
 pub(super) struct FunctionJson<'a> {
     symbol: Option<&'a str>,
     module: Option<&'a str>,
@@ -16,10 +19,13 @@ pub(super) struct FunctionJson<'a> {
     histogram: Vec<BucketJson>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CallNumbers")]
 struct NumbersJson {
     calls: u64,
+    /// Calls of which the start or the end is not in the recording.
     incomplete: u64,
+    /// With the functions that it called.
     total_ns: u64,
     self_ns: u64,
     avg_ns: Option<u64>,
@@ -27,14 +33,17 @@ struct NumbersJson {
     max_ns: Option<u64>,
 }
 
-#[derive(Serialize)]
+/// `wallprof diff A B --view calls --json`: one object, of two recordings in which every call is known.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CallDiff")]
 pub(super) struct CallComparisonJson<'a> {
     functions: Vec<ChangeJson<'a>>,
     only_a: Vec<FunctionJson<'a>>,
     only_b: Vec<FunctionJson<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CallChange")]
 struct ChangeJson<'a> {
     symbol: Option<&'a str>,
     module: Option<&'a str>,

@@ -1,10 +1,13 @@
 //! A mark in JSON.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use wallprof_model::{ClockMap, Mark};
 
-#[derive(Serialize)]
+/// An event on the time axis.
+#[derive(Serialize, JsonSchema)]
 pub(super) struct MarkJson<'a> {
+    /// Unix epoch.
     at_ns: u64,
     duration_ns: Option<u64>,
     text: &'a str,

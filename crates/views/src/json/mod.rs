@@ -5,14 +5,17 @@ mod finding;
 mod function;
 mod mark;
 mod report;
+pub(crate) mod schema;
 mod span;
 mod stack;
 mod stall;
 mod tail;
 mod visible;
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use wallprof_analysis::calls::{CallComparison, FunctionCalls};
 use wallprof_analysis::spans::KindTail;
@@ -94,6 +97,16 @@ pub(crate) struct Hex(pub u64);
 impl Serialize for Hex {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{:#x}", self.0))
+    }
+}
+
+impl JsonSchema for Hex {
+    fn schema_name() -> Cow<'static, str> {
+        "Hex".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^0x[0-9a-f]+$" })
     }
 }
 

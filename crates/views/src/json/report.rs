@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use wallprof_analysis::calls::FunctionCalls;
@@ -14,25 +15,30 @@ use wallprof_model::{ClockMap, Histogram, Labels, Metric, Reason};
 
 use super::finding::FindingJson;
 use super::function::FunctionJson;
-use super::known;
 use super::mark::MarkJson;
+use super::{known, schema};
 use crate::report::Report;
 
-/// The version of the contract that this JSON keeps.
-const SCHEMA: u32 = 1;
-
-#[derive(Serialize)]
-pub(super) struct ReportJson<'a> {
+/// `wallprof report --json`: one object.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ReportJson<'a> {
+    #[schemars(schema_with = "schema::version")]
     schema: u32,
     recording: RecordingJson<'a>,
+    #[schemars(with = "Vec<ThreadJson<'a>>")]
     threads: ThreadsJson<'a>,
+    /// Most time first.
     findings: Vec<FindingJson<'a>>,
+    /// `null` where not every call is known.
     functions: Option<Vec<FunctionJson<'a>>>,
+    /// How often something could not be recorded, by reason.
     losses: &'a BTreeMap<String, u64>,
     unwinding: UnwindingJson<'a>,
     overhead: OverheadJson,
     interrupts: Vec<InterruptJson<'a>>,
+    /// What ran on guarded CPUs.
     guard: Vec<IntrusionJson<'a>>,
+    /// Stalls that were too many to be kept one by one.
     folded_stalls: Vec<FoldedJson>,
     marks: Vec<MarkJson<'a>>,
 }
@@ -42,7 +48,7 @@ impl<'a> ReportJson<'a> {
     pub fn of(report: &Report<'a>, functions: Option<&'a [FunctionCalls]>) -> Self {
         let info = report.info;
         ReportJson {
-            schema: SCHEMA,
+            schema: schema::VERSION,
             recording: RecordingJson::of(info),
             threads: ThreadsJson::of(report),
             findings: report.findings.iter().map(FindingJson::of).collect(),
@@ -68,12 +74,16 @@ impl<'a> ReportJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct RecordingJson<'a> {
+    /// Unix epoch.
     start_ns: u64,
     end_ns: u64,
     duration_ns: u64,
+    /// `unknown`: times of day are those of a clock that is not known.
+    #[schemars(schema_with = "schema::clocks")]
     clock: &'static str,
+    /// `live`, or what was imported.
     source: Option<&'a str>,
     kernel: Option<&'a str>,
     arch: Option<&'a str>,
@@ -83,7 +93,9 @@ struct RecordingJson<'a> {
     boot_id: Option<&'a str>,
     command: Option<&'a str>,
     labels: &'a Labels,
+    /// Shorter waits are no stalls.
     min_stall_ns: u64,
+    /// `false`: the recorder was killed; the end of the recording may be missing.
     ended_cleanly: bool,
 }
 
@@ -141,25 +153,33 @@ impl Serialize for ThreadsJson<'_> {
     }
 }
 
-#[derive(Serialize)]
+/// A thread's ledger: its states and `unaccounted_ns` add up to `wall_ns`.
+#[derive(Serialize, JsonSchema)]
 struct ThreadJson<'a> {
+    /// Its number in this recording.
     id: u32,
     pid: u32,
     tid: u32,
+    /// The process's number in its own pid namespace.
     ns_pid: u32,
+    /// The thread's name.
     comm: &'a str,
     process: &'a str,
     cgroup: Option<&'a str>,
     container: Option<String>,
     start_ns: u64,
     end_ns: u64,
+    /// For how long it was observed.
     wall_ns: u64,
     states: StatesJson,
     unaccounted_ns: u64,
+    /// Running, as the scheduler counts it.
     on_cpu_ns: u64,
+    /// `runnable` and `preempted` together.
     run_queue_ns: u64,
     samples: u64,
     switches: SwitchesJson,
+    /// `null` where faults are not measured.
     faults: Option<FaultsJson>,
     latency: LatenciesJson,
     stalls: u64,
@@ -198,18 +218,23 @@ impl<'a> ThreadJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "States")]
 struct StatesJson {
     /// `null` without sampling, which divides running time.
     user: Option<u64>,
     kernel: Option<u64>,
     /// `null` with sampling.
     cpu: Option<u64>,
+    /// Interrupts that took its CPU while it ran.
     irq: u64,
     fault_minor: u64,
     fault_major: u64,
+    /// Woken, and not yet running.
     runnable: u64,
+    /// Another thread was given its CPU.
     preempted: u64,
+    #[schemars(schema_with = "schema::reasons_with::<u64>")]
     blocked: BlockedJson,
 }
 
@@ -238,14 +263,14 @@ impl Serialize for BlockedJson {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct SwitchesJson {
     voluntary: u64,
     involuntary: u64,
 }
 
 /// Page faults that ended, by how.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct FaultsJson {
     minor: u64,
     major: u64,
@@ -258,7 +283,8 @@ impl FaultsJson {
     }
 }
 
-#[derive(Serialize)]
+/// Two measurements that contradict each other.
+#[derive(Serialize, JsonSchema)]
 struct InconsistencyJson {
     kind: &'static str,
     by_ns: u64,
@@ -270,11 +296,13 @@ impl InconsistencyJson {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Latencies")]
 struct LatenciesJson {
     off_cpu: LatencyJson,
     run_queue: LatencyJson,
     fault: Option<LatencyJson>,
+    #[schemars(schema_with = "schema::some_reasons_with::<LatencyJson>")]
     blocked: BlockedLatencyJson,
 }
 
@@ -307,7 +335,8 @@ impl Serialize for BlockedLatencyJson {
     }
 }
 
-#[derive(Serialize)]
+/// How long something took, each time.
+#[derive(Serialize, JsonSchema)]
 struct LatencyJson {
     count: u64,
     total_ns: u64,
@@ -335,7 +364,7 @@ impl LatencyJson {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct BucketJson {
     from_ns: u64,
     to_ns: u64,
@@ -350,23 +379,28 @@ impl BucketJson {
     }
 }
 
-#[derive(Serialize)]
+/// How many stacks were taken, and how many reach the thread's start.
+#[derive(Serialize, JsonSchema)]
 struct UnwindingJson<'a> {
     stacks: u64,
     complete: u64,
+    /// By reason.
     incomplete: &'a BTreeMap<String, u64>,
 }
 
-#[derive(Serialize)]
+/// What the recording itself cost.
+#[derive(Serialize, JsonSchema)]
 struct OverheadJson {
     process_cpu_ns: u64,
     probe_ns: u64,
     probe_runs: u64,
+    /// How far user space was behind the kernel side at most.
     behind_ns: u64,
     table_bytes: u64,
 }
 
-#[derive(Serialize)]
+/// Interrupts of one kind that took the CPU from one thread.
+#[derive(Serialize, JsonSchema)]
 struct InterruptJson<'a> {
     cpu: u32,
     kind: &'static str,
@@ -393,7 +427,7 @@ impl<'a> InterruptJson<'a> {
 }
 
 /// A thread or an interrupt on a guarded CPU.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct IntrusionJson<'a> {
     cpu: u32,
     kind: &'static str,
@@ -429,9 +463,11 @@ impl<'a> IntrusionJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+/// Stalls of a thread that were only counted.
+#[derive(Serialize, JsonSchema)]
 struct FoldedJson {
     thread: u32,
+    #[schemars(schema_with = "schema::stall_reasons")]
     reason: &'static str,
     voluntary: bool,
     count: u64,

@@ -1,13 +1,20 @@
 //! The span that a stall lies in, in JSON.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use wallprof_model::{ClockMap, Span};
 
-#[derive(Serialize)]
+use super::schema;
+
+/// One operation of the application.
+#[derive(Serialize, JsonSchema)]
 pub(super) struct SpanJson<'a> {
     id: u64,
+    #[schemars(schema_with = "schema::span_sources")]
     source: &'static str,
+    /// The name of the operation.
     kind: &'a str,
+    /// Unix epoch.
     start_ns: u64,
     end_ns: u64,
     duration_ns: u64,

@@ -1,12 +1,14 @@
 //! Stacks in JSON: one entry a function, leaf first, inlined ones by themselves.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 use wallprof_model::SymbolLine;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 
-use super::Hex;
+use super::{Hex, schema};
 
 /// A stack as a list of functions.
 pub(crate) struct StackJson<'a>(pub &'a ResolvedStack);
@@ -17,20 +19,38 @@ impl Serialize for StackJson<'_> {
     }
 }
 
+impl JsonSchema for StackJson<'_> {
+    fn schema_name() -> Cow<'static, str> {
+        "Stack".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut functions = Vec::<FunctionJson>::json_schema(generator);
+        functions.insert("description".into(), "Leaf first; each inlined function by itself.".into());
+        functions
+    }
+}
+
 fn functions_of(frame: &ResolvedFrame) -> impl Iterator<Item = FunctionJson<'_>> {
     frame.lines.iter().map(move |line| FunctionJson::of(frame, line))
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Frame")]
 struct FunctionJson<'a> {
+    /// `null`: unknown.
     symbol: Option<&'a str>,
+    /// Of the address in the function.
     offset: Option<u64>,
     module: Option<&'a str>,
+    #[schemars(with = "Option<String>")]
     build_id: Option<BuildId<'a>>,
+    /// The ELF virtual address in the module.
     address: Hex,
     file: Option<&'a str>,
     line: Option<u32>,
     inlined: bool,
+    #[schemars(schema_with = "schema::frame_kinds")]
     kind: &'static str,
 }
 

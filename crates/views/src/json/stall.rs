@@ -1,5 +1,8 @@
 //! One stall in JSON.
 
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use wallprof_analysis::counters::CounterMove;
@@ -11,43 +14,56 @@ use wallprof_model::{ClockMap, Meaning, StackEnd, ThreadRef, WaitWord};
 use super::mark::MarkJson;
 use super::span::SpanJson;
 use super::stack::StackJson;
-use super::{Hex, known};
+use super::{Hex, known, schema};
 use crate::surroundings::Surroundings;
 
-#[derive(Serialize)]
-pub(super) struct StallJson<'a> {
+/// `wallprof stalls --json`: one object a line, oldest first.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct StallJson<'a> {
     id: u64,
+    /// Unix epoch.
     start_ns: u64,
     end_ns: u64,
     duration_ns: u64,
     /// The time after the timeout where the thread overslept one, else the duration.
     late_ns: u64,
+    /// It had not ended when the recording did.
     open: bool,
+    /// The thread's id in the report.
     thread: u32,
     pid: u32,
     tid: u32,
     comm: &'a str,
+    #[schemars(schema_with = "schema::stall_kinds")]
     kind: &'static str,
+    #[schemars(schema_with = "schema::stall_reasons")]
     reason: &'static str,
+    /// Waiting is the thread's job here: it is not late.
     voluntary: bool,
+    /// What users of the software call this wait.
     meaning: Option<MeaningJson<'a>>,
     /// Equal for the time slices of one wait.
     wait_id: u64,
     syscall: Option<&'a str>,
     blocked_ns: u64,
+    /// The end of the wait, in which the thread waited for a CPU.
     runnable_ns: u64,
+    /// On which it came back.
     cpu: Option<u32>,
     user_stack: Option<StackJson<'a>>,
     kernel_stack: Option<StackJson<'a>>,
     /// Whether the user stack reaches the thread's start; nothing is known of a stack that was not taken.
     complete: Option<bool>,
+    /// Who ended the wait.
     waker: Option<WakerJson<'a>>,
     lock: Option<LockJson<'a>>,
+    /// The threads that had the CPU meanwhile.
     ran_instead: Vec<RanInsteadJson<'a>>,
     fault: Option<FaultJson<'a>>,
     binding: Option<BindingJson<'a>>,
     file: Option<FileJson<'a>>,
     peer: Option<PeerJson<'a>>,
+    #[schemars(with = "Option<BTreeMap<String, CounterJson>>")]
     counters: Option<CountersJson<'a>>,
     /// Marks within a second of it.
     marks: Vec<MarkJson<'a>>,
@@ -100,11 +116,13 @@ impl<'a> StallJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(crate) struct MeaningJson<'a> {
     name: &'a str,
     software: Option<&'a str>,
     idle: bool,
+    /// A rule about the stack, the software's memory, who ends the waits, or a rule of the user.
+    #[schemars(schema_with = "schema::meaning_sources")]
     source: &'static str,
     /// What the software itself calls it, from its memory.
     detail: Option<&'a str>,
@@ -122,8 +140,9 @@ impl<'a> MeaningJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct WakerJson<'a> {
+    #[schemars(schema_with = "schema::contexts")]
     context: &'static str,
     thread: Option<u32>,
     pid: Option<u32>,
@@ -150,13 +169,14 @@ impl<'a> WakerJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct LockJson<'a> {
+    /// `null`: only the threads know of the lock.
     address: Option<Hex>,
     owner: Option<OwnerJson<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct OwnerJson<'a> {
     thread: Option<u32>,
     tid: u32,
@@ -166,6 +186,7 @@ struct OwnerJson<'a> {
     state: Option<&'a str>,
     user_stack: Option<StackJson<'a>>,
     /// Where the stack is from.
+    #[schemars(schema_with = "schema::holder_sources")]
     from: Option<&'static str>,
 }
 
@@ -207,7 +228,7 @@ impl<'a> LockJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct RanInsteadJson<'a> {
     thread: Option<u32>,
     pid: u32,
@@ -228,7 +249,7 @@ impl<'a> RanInsteadJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct FaultJson<'a> {
     address: Hex,
     access: Option<&'static str>,
@@ -252,7 +273,7 @@ impl<'a> FaultJson<'a> {
 }
 
 /// The function that the dynamic linker bound at its first call.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct BindingJson<'a> {
     symbol: Option<&'a str>,
     library: Option<&'a str>,
@@ -265,7 +286,7 @@ impl<'a> BindingJson<'a> {
 }
 
 /// The other end of the socket or pipe that the system call waited on.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct PeerJson<'a> {
     kind: &'static str,
     awaited: &'static str,
@@ -295,7 +316,7 @@ impl<'a> PeerJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct FileJson<'a> {
     path: &'a str,
     offset: Option<u64>,
@@ -304,7 +325,8 @@ struct FileJson<'a> {
 /// An object with a member for each counter.
 struct CountersJson<'a>(&'a [CounterMove]);
 
-#[derive(Serialize)]
+/// A counter's values around a stall.
+#[derive(Serialize, JsonSchema)]
 struct CounterJson {
     before: f64,
     at: f64,

@@ -1,30 +1,38 @@
 //! The spans of each kind, and the tail minus the body, in JSON.
 
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::ser::Serializer;
 use wallprof_analysis::spans::{Cause, Exemplar, Group, KindTail, Means};
 use wallprof_model::histogram::range_from_bucket;
 use wallprof_model::{ClockMap, Reason, SpanState, State};
 
-use super::known;
 use super::stack::StackJson;
 use super::stall::{LockJson, MeaningJson, WakerJson};
+use super::{known, schema};
 
-#[derive(Serialize)]
-pub(super) struct TailJson<'a> {
+/// `wallprof tail --json`: one object. Times of groups are means of a span.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct TailJson<'a> {
+    #[schemars(schema_with = "schema::version")]
     schema: u32,
     kinds: Vec<KindJson<'a>>,
 }
 
 impl<'a> TailJson<'a> {
     pub fn of(kinds: &'a [KindTail], clock: &ClockMap) -> Self {
-        TailJson { schema: 1, kinds: kinds.iter().map(|kind| KindJson::of(kind, clock)).collect() }
+        TailJson {
+            schema: schema::VERSION,
+            kinds: kinds.iter().map(|kind| KindJson::of(kind, clock)).collect(),
+        }
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SpanKind")]
 struct KindJson<'a> {
     kind: &'a str,
+    #[schemars(schema_with = "schema::span_sources")]
     source: &'static str,
     process: Option<&'a str>,
     count: u64,
@@ -36,8 +44,10 @@ struct KindJson<'a> {
     histogram: Vec<CellJson>,
     /// From which percentile on spans are in the tail.
     tail_percentile: f64,
+    /// The spans in the middle, from which those of the tail differ.
     body: Option<MeansJson>,
     tail: Option<MeansJson>,
+    /// The tail minus the body; `null` where the tail has too few spans.
     difference: Option<DifferenceJson<'a>>,
     exemplars: Vec<ExemplarJson<'a>>,
 }
@@ -68,7 +78,8 @@ impl<'a> KindJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SpanBucket")]
 struct CellJson {
     from_ns: u64,
     to_ns: u64,
@@ -76,7 +87,8 @@ struct CellJson {
     total_ns: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SpanMeans")]
 struct MeansJson {
     from_ns: u64,
     to_ns: u64,
@@ -92,43 +104,57 @@ impl MeansJson {
             to_ns: means.to_ns,
             count: means.count,
             mean_ns: means.mean_ns(),
-            states: StatesJson(means.states),
+            states: StatesJson::of(&means.states),
         }
     }
 }
 
-/// As a ledger's states, with `cpu` for running time: spans have too few samples to divide it. `unknown` is the
-/// part that can have been waits without a record of their own.
-struct StatesJson([i64; SpanState::COUNT]);
+/// As a ledger's states, with `cpu` for running time: spans have too few samples to divide it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SpanStates")]
+struct StatesJson {
+    cpu: i64,
+    user: (),
+    kernel: (),
+    irq: i64,
+    fault_minor: i64,
+    fault_major: i64,
+    runnable: i64,
+    preempted: i64,
+    #[schemars(schema_with = "schema::reasons_with::<i64>")]
+    blocked: BlockedJson,
+    /// The part that can have been waits without a record of their own.
+    unknown: i64,
+}
 
-impl Serialize for StatesJson {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let of = |state: State| self.0[SpanState::Of(state).index()];
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("cpu", &self.0[SpanState::Cpu.index()])?;
-        map.serialize_entry("user", &None::<i64>)?;
-        map.serialize_entry("kernel", &None::<i64>)?;
-        map.serialize_entry("irq", &of(State::Irq))?;
-        map.serialize_entry("fault_minor", &of(State::FaultMinor))?;
-        map.serialize_entry("fault_major", &of(State::FaultMajor))?;
-        map.serialize_entry("runnable", &of(State::Runnable))?;
-        map.serialize_entry("preempted", &of(State::Preempted))?;
-        map.serialize_entry("blocked", &BlockedJson(&self.0))?;
-        map.serialize_entry("unknown", &self.0[SpanState::Unknown.index()])?;
-        map.end()
+impl StatesJson {
+    fn of(ns: &[i64; SpanState::COUNT]) -> Self {
+        let of = |state: State| ns[SpanState::Of(state).index()];
+        StatesJson {
+            cpu: ns[SpanState::Cpu.index()],
+            user: (),
+            kernel: (),
+            irq: of(State::Irq),
+            fault_minor: of(State::FaultMinor),
+            fault_major: of(State::FaultMajor),
+            runnable: of(State::Runnable),
+            preempted: of(State::Preempted),
+            blocked: BlockedJson(Reason::ALL.map(|reason| of(State::Blocked(reason)))),
+            unknown: ns[SpanState::Unknown.index()],
+        }
     }
 }
 
-struct BlockedJson<'a>(&'a [i64; SpanState::COUNT]);
+struct BlockedJson([i64; Reason::COUNT]);
 
-impl Serialize for BlockedJson<'_> {
+impl Serialize for BlockedJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let of = |reason: Reason| self.0[SpanState::Of(State::Blocked(reason)).index()];
-        serializer.collect_map(Reason::ALL.into_iter().map(|reason| (reason.name(), of(reason))))
+        serializer.collect_map(Reason::ALL.into_iter().zip(self.0).map(|(reason, ns)| (reason.name(), ns)))
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SpanDifference")]
 struct DifferenceJson<'a> {
     mean_ns: i64,
     states: StatesJson,
@@ -139,15 +165,17 @@ impl<'a> DifferenceJson<'a> {
     fn of(group: &'a Group) -> Self {
         DifferenceJson {
             mean_ns: group.states.iter().sum(),
-            states: StatesJson(group.states),
+            states: StatesJson::of(&group.states),
             causes: group.causes.iter().map(CauseJson::of).collect(),
         }
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct CauseJson<'a> {
+    /// Of a span of the tail beyond the body.
     ns: i64,
+    /// As in folded stacks: `blocked:lock`.
     state: String,
     meaning: Option<MeaningJson<'a>>,
     user_stack: Option<StackJson<'a>>,
@@ -170,7 +198,8 @@ impl<'a> CauseJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SpanExemplar")]
 struct ExemplarJson<'a> {
     id: u64,
     start_ns: u64,
@@ -195,7 +224,7 @@ impl<'a> ExemplarJson<'a> {
             thread: span.thread.0,
             tid: exemplar.tid,
             comm: &exemplar.comm,
-            states: StatesJson(span.states.0.map(signed)),
+            states: StatesJson::of(&span.states.0.map(signed)),
             stalls: &exemplar.stalls,
         }
     }

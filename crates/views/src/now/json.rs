@@ -12,12 +12,13 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use wallprof_analysis::now::by_length;
 use wallprof_model::profile::LockRecord;
 use wallprof_model::{Since, StackEnd, ThreadNow};
 
-use crate::json::{Hex, MeaningJson, StackJson, known, write_line};
+use crate::json::{Hex, MeaningJson, StackJson, known, schema, write_line};
 
 /// Writes each thread for which `is_shown` as one line that holds one object. Holders of locks can be among
 /// the others.
@@ -34,12 +35,15 @@ pub fn threads_json(
     shown.map(|thread| ThreadJson::of(thread, &by_tid)).try_for_each(|thread| write_line(out, &thread))
 }
 
-#[derive(Serialize)]
-struct ThreadJson<'a> {
+/// `wallprof stacks --json`: one object a line, the longest wait first.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ThreadNow")]
+pub(crate) struct ThreadJson<'a> {
     pid: u32,
     tid: u32,
     comm: &'a str,
     process: &'a str,
+    #[schemars(schema_with = "schema::activities")]
     state: &'static str,
     since_ns: Option<u64>,
     since_at_least_ns: Option<u64>,
@@ -49,6 +53,7 @@ struct ThreadJson<'a> {
     user_stack: Option<StackJson<'a>>,
     kernel_stack: Option<StackJson<'a>>,
     complete: Option<bool>,
+    /// It ran during each walk of its stacks, which are `null`.
     moved: bool,
     lock: Option<LockJson<'a>>,
 }
@@ -80,14 +85,16 @@ impl<'a> ThreadJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "LockNow")]
 struct LockJson<'a> {
     /// `null`: a lock of the kernel.
     address: Option<Hex>,
     owner: Option<OwnerJson<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "OwnerNow")]
 struct OwnerJson<'a> {
     tid: u32,
     comm: Option<&'a str>,

@@ -5,6 +5,7 @@ mod json;
 mod text;
 mod tree;
 
+pub(crate) use json::ThreadJson;
 pub use json::threads_json;
 pub use text::threads_text;
 pub use tree::waits_text;

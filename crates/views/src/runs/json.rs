@@ -13,20 +13,21 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use wallprof_analysis::diff::Group;
 use wallprof_analysis::runs::{Difference, FindingChange, Unit};
 use wallprof_model::Labels;
 
 use super::{ComparedGroup, ComparedRuns, FoundRun, key_figures};
-use crate::json::write_line;
+use crate::json::{schema, write_line};
 
 /// Writes the list of recordings.
 ///
 /// # Errors
 /// The error of `out`; a broken pipe among them.
 pub fn runs_json(out: &mut impl Write, runs: &[FoundRun]) -> io::Result<()> {
-    write_line(out, &ListJson { schema: 1, runs: runs.iter().map(RunJson::of).collect() })
+    write_line(out, &ListJson { schema: schema::VERSION, runs: runs.iter().map(RunJson::of).collect() })
 }
 
 /// Writes every compared figure.
@@ -35,7 +36,7 @@ pub fn runs_json(out: &mut impl Write, runs: &[FoundRun]) -> io::Result<()> {
 /// The error of `out`; a broken pipe among them.
 pub fn compared_json(out: &mut impl Write, compared: &ComparedRuns<'_>) -> io::Result<()> {
     let object = ComparedJson {
-        schema: 1,
+        schema: schema::VERSION,
         key: compared.key,
         first: ValueJson { value: compared.first.value, runs: compared.first.runs.len() },
         left_out: compared.left_out,
@@ -44,13 +45,16 @@ pub fn compared_json(out: &mut impl Write, compared: &ComparedRuns<'_>) -> io::R
     write_line(out, &object)
 }
 
-#[derive(Serialize)]
-struct ListJson<'a> {
+/// `wallprof runs DIR --json`: one object. Rates are nanoseconds per second of wall time over all threads.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Runs")]
+pub(crate) struct ListJson<'a> {
+    #[schemars(schema_with = "schema::version")]
     schema: u32,
     runs: Vec<RunJson<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct RunJson<'a> {
     file: &'a str,
     labels: &'a Labels,
@@ -61,7 +65,8 @@ struct RunJson<'a> {
     findings: Vec<FoundJson<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RunFinding")]
 struct FoundJson<'a> {
     rule: &'a str,
     title: &'a str,
@@ -86,8 +91,11 @@ impl<'a> RunJson<'a> {
     }
 }
 
-#[derive(Serialize)]
-struct ComparedJson<'a> {
+/// `wallprof runs DIR --compare KEY --json`: one object.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ComparedRuns")]
+pub(crate) struct ComparedJson<'a> {
+    #[schemars(schema_with = "schema::version")]
     schema: u32,
     key: &'a str,
     first: ValueJson<'a>,
@@ -95,13 +103,15 @@ struct ComparedJson<'a> {
     groups: Vec<GroupJson<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "FirstGroup")]
 struct ValueJson<'a> {
     value: &'a str,
     runs: usize,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ComparedGroup")]
 struct GroupJson<'a> {
     value: &'a str,
     runs: usize,
@@ -129,7 +139,8 @@ impl<'a> GroupJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ThreadNames")]
 struct ThreadsJson<'a> {
     process: &'a str,
     thread: &'a str,
@@ -141,7 +152,8 @@ impl<'a> ThreadsJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Figure")]
 struct FigureJson<'a> {
     process: Option<&'a str>,
     thread: Option<&'a str>,
@@ -176,7 +188,8 @@ impl<'a> FigureJson<'a> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "FindingChange")]
 struct FindingJson<'a> {
     rule: &'a str,
     title: &'a str,

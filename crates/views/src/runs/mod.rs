@@ -8,6 +8,7 @@ mod text;
 use wallprof_analysis::runs::{Comparison, Run, RunGroup, What};
 
 pub use bmf::bmf_json;
+pub(crate) use json::{ComparedJson, ListJson};
 pub use json::{compared_json, runs_json};
 pub use svg::trend_svg;
 pub use text::{compared_text, runs_text};

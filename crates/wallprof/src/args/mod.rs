@@ -73,8 +73,8 @@ pub struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub struct HelpArgs {
-    /// A command, or a page: findings (the meaning of each rule), recording (the views of the file), symbols (the
-    /// sources of names)
+    /// A command; a page: findings (the meaning of each rule), recording (the views of the file), symbols (the
+    /// sources of names); or schema (JSON Schema of each output of --json)
     #[arg(value_name = "TOPIC")]
     pub topic: Option<String>,
 }
