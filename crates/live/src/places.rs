@@ -336,11 +336,19 @@ impl Places {
         self.places.get(&spot.place).map_or(PlaceVerdict::Unknown, |place| place.verdict)
     }
 
-    /// The verdicts that the kernel side does not know.
+    /// The verdicts that the kernel side does not know. A thread whose idle place a rule knows has no other that was
+    /// only learned: what it waits for elsewhere, a command that sleeps, say, is a part of its work.
     pub fn take_news(&mut self, now: u64) -> Vec<(u64, PlaceVerdict)> {
+        let is_ruled_idle = |key: &&Key| key.ruled == Some(PlaceVerdict::Idle);
+        let known: HashSet<u32> = self.keys.values().filter(is_ruled_idle).map(|key| key.thread).collect();
         let mut news = Vec::new();
         for (number, key) in &self.keys {
-            let verdict = self.verdict_of_key(key);
+            let verdict = match self.verdict_of_key(key) {
+                PlaceVerdict::Idle if key.ruled.is_none() && known.contains(&key.thread) => {
+                    PlaceVerdict::Unknown
+                }
+                verdict => verdict,
+            };
             let may_be_forgotten = verdict != PlaceVerdict::Unknown
                 && key.met == now
                 && now.saturating_sub(key.known_at) >= REPEAT_NS;
@@ -666,6 +674,28 @@ mod tests {
         assert_eq!(of_key(&places, 8), PlaceVerdict::NotIdle);
         places.meet(7, 1, None, Some(PlaceVerdict::Idle), 20 * SECOND);
         assert_eq!(places.take_news(20 * SECOND), [(7, PlaceVerdict::Idle)], "it may be forgotten there");
+    }
+
+    /// The loop of Redis, whose commands sleep more often than a worker waits that is taken for idle.
+    #[test]
+    fn thread_with_an_idle_place_of_a_rule_works_where_it_waits_elsewhere() {
+        let mut places = Places::default();
+        for thread in [1, 2] {
+            places.meet(10 + u64::from(thread), thread, Some(spot(10, 1)), None, SECOND);
+        }
+        judged(&mut places, SECOND, &[(1, 10, None, 5, 40), (2, 10, None, 5, 40)]);
+        let sorted = |mut news: Vec<(u64, PlaceVerdict)>| {
+            news.sort_unstable_by_key(|(number, _)| *number);
+            news
+        };
+        assert_eq!(sorted(places.take_news(SECOND)), [(11, PlaceVerdict::Idle), (12, PlaceVerdict::Idle)]);
+        places.meet(7, 1, None, Some(PlaceVerdict::Idle), 2 * SECOND);
+        judged(&mut places, 2 * SECOND, &[(1, 10, None, 5, 40), (2, 10, None, 5, 40)]);
+        assert_eq!(
+            sorted(places.take_news(2 * SECOND)),
+            [(7, PlaceVerdict::Idle), (11, PlaceVerdict::Unknown)],
+            "thread 2 has no such place"
+        );
     }
 
     #[test]
