@@ -42,6 +42,7 @@ pub struct Config {
     pub max_cpu: Option<Entry>,
     pub freq: Option<Entry>,
     pub max_series: Option<Entry>,
+    pub label_containers: bool,
 }
 
 /// The targets in the file. Items of lists are joined by commas.
@@ -124,6 +125,7 @@ struct File {
     max_cpu: Option<Spanned<Value>>,
     freq: Option<Spanned<Value>>,
     max_series: Option<Spanned<Value>>,
+    label_containers: bool,
 }
 
 impl Config {
@@ -169,6 +171,7 @@ impl Config {
             max_cpu: entry(file.max_cpu)?,
             freq: entry(file.freq)?,
             max_series: entry(file.max_series)?,
+            label_containers: file.label_containers,
         })
     }
 }

@@ -198,6 +198,7 @@ fn pairs(labels: &Labels) -> Vec<(&str, &str)> {
     let Labels { owner, reason, severity, meaning, kind } = labels;
     let second = kind.as_deref().map_or(("thread", owner.thread.as_str()), |kind| ("kind", kind));
     let mut pairs = vec![("process", owner.process.as_str()), second];
+    pairs.extend(owner.container.as_deref().map(|container| ("container", container)));
     pairs.extend(reason.map(|reason| ("reason", reason)));
     pairs.extend(severity.as_deref().map(|severity| ("severity", severity)));
     // Every metric of waits has the label, so that a sum over it finds all.
@@ -222,7 +223,8 @@ mod tests {
     use wallprof_model::{Event, Reason, StallKind, StallReason, ThreadKey};
 
     use super::*;
-    use crate::metrics::tests::{intrusion, meaning, metrics, off_cpu, stall, stall_event};
+    use crate::metrics::tests::{intrusion, meaning, metrics, off_cpu, stall, stall_event, thread_in};
+    use crate::severity::Severities;
 
     fn text_of(exposition: &Exposition, now: u64) -> String {
         String::from_utf8(exposition.text(MonoNs(now)).to_vec()).expect("UTF-8")
@@ -261,6 +263,29 @@ mod tests {
         assert!(with_exemplar[0].ends_with(r#" 1 # {stall_id="42"} 0.002 1.5"#), "{with_exemplar:?}");
         assert!(buckets.last().expect("buckets").contains(r#"le="+Inf""#));
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn containers_are_a_label_where_that_is_asked_for() {
+        let text = |labels: bool| {
+            let mut metrics = Metrics::new(Severities::default(), 1_000).with_containers(labels);
+            let id = "0123456789ab".repeat(5) + "cdef";
+            for (key, cgroup) in [(1, format!("/system.slice/docker-{id}.scope")), (2, "/user.slice".into())]
+            {
+                metrics.take(&thread_in(key, "server", "engine", &cgroup));
+                metrics.take(&stall_event(stall(key, 7, 2_000_000)));
+            }
+            text_of(&Exposition::new(Arc::new(Mutex::new(metrics))), 0)
+        };
+        let rest = r#"reason="lock",severity="critical",meaning=""}"#;
+        let name = r#"wallprof_stalls_total{process="server",thread="engine","#;
+        let (with, without) = (text(true), text(false));
+        assert_eq!(lines(&without, "wallprof_stalls_total"), [format!("{name}{rest} 2")]);
+        let series = [format!("{name}{rest} 1"), format!(r#"{name}container="0123456789ab",{rest} 1"#)];
+        assert_eq!(lines(&with, "wallprof_stalls_total"), series);
+        assert!(
+            with.contains(r#"wallprof_longest_stall_seconds{process="server",thread="engine",container="#)
+        );
     }
 
     #[test]

@@ -74,7 +74,7 @@ mod tests {
     use crate::series::Owner;
 
     fn labels(thread: &str) -> Labels {
-        Labels::of(&Arc::new(Owner { process: "p".into(), thread: thread.into() }))
+        Labels::of(&Arc::new(Owner { process: "p".into(), thread: thread.into(), container: None }))
     }
 
     const THREAD: ThreadKey = ThreadKey(1);

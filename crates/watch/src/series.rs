@@ -13,16 +13,18 @@ pub const OTHERS: &str = "_others";
 /// Seconds without an update after which a series may be evicted.
 const STALE_AFTER: u64 = 600;
 
-/// The process and the thread that a series belongs to, by name.
+/// The process and the thread that a series belongs to, by name, and their container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
     pub process: String,
     pub thread: String,
+    /// `None`: outside of containers, or containers are no label.
+    pub container: Option<String>,
 }
 
 impl Owner {
     pub fn others() -> Self {
-        Owner { process: OTHERS.into(), thread: OTHERS.into() }
+        Owner { process: OTHERS.into(), thread: OTHERS.into(), container: None }
     }
 }
 
@@ -167,7 +169,7 @@ mod tests {
     use super::*;
 
     fn labels(thread: &str) -> Labels {
-        Labels::of(&Arc::new(Owner { process: "p".into(), thread: thread.into() }))
+        Labels::of(&Arc::new(Owner { process: "p".into(), thread: thread.into(), container: None }))
     }
 
     #[test]

@@ -119,6 +119,10 @@ pub struct WatchArgs {
     #[arg(long, value_name = "COUNT")]
     pub max_series: Option<String>,
 
+    /// Give the metrics of threads in containers the label `container`: the name, or 12 digits of the id
+    #[arg(long)]
+    pub label_containers: bool,
+
     /// Say something about the flight recording, such as version=1.4: `wallprof runs` compares by it; can be given
     /// several times
     #[arg(long = "label", value_name = "KEY=VALUE")]

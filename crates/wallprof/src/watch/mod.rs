@@ -48,6 +48,7 @@ pub fn run(args: &WatchArgs) -> Result<ExitCode, Failure> {
     let address = port.address().unwrap_or(settings.listen);
     let socket = Listener::unix(&settings.socket).map_err(Failure::failed)?;
     let metrics = Metrics::new(settings.severities.clone(), settings.max_series)
+        .with_containers(settings.label_containers)
         .with_budgets(settings.record.budgets.clone());
     let watches_all = settings.record.target == Target::System;
     let metrics = Arc::new(Mutex::new(metrics.of_all_threads(watches_all)));

@@ -68,6 +68,7 @@ pub struct Metrics {
     severities: Severities,
     /// Nobody chose the threads: idle ones raise no severity.
     watches_all: bool,
+    labels_containers: bool,
     names: HashMap<String, Arc<str>>,
     threads: HashMap<ThreadKey, NamedThread>,
     without_id: VecDeque<StallWithoutId>,
@@ -97,6 +98,15 @@ pub struct Metrics {
     generation: u64,
 }
 
+/// An id as `docker ps` shows it, in 12 of its 64 digits; a name as it is.
+fn shown_container(mut container: String) -> String {
+    const ID_DIGITS: usize = 64;
+    if container.len() == ID_DIGITS && container.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        container.truncate(12);
+    }
+    container
+}
+
 impl Metrics {
     /// `max_series` bounds all families together.
     pub fn new(severities: Severities, max_series: usize) -> Self {
@@ -104,6 +114,7 @@ impl Metrics {
         Metrics {
             severities,
             watches_all: false,
+            labels_containers: false,
             names,
             threads: HashMap::new(),
             without_id: VecDeque::new(),
@@ -136,6 +147,11 @@ impl Metrics {
     /// wallprof itself, of processes in their first second and of idle threads raise no severity then.
     pub fn of_all_threads(self, all: bool) -> Self {
         Metrics { watches_all: all, ..self }
+    }
+
+    /// Threads of different containers have different series, if `labels`.
+    pub fn with_containers(self, labels: bool) -> Self {
+        Metrics { labels_containers: labels, ..self }
     }
 
     /// Spans are counted that last longer than the budget of their kind.
@@ -285,7 +301,8 @@ impl Metrics {
     }
 
     fn thread(&mut self, info: &ThreadInfo) {
-        let owner = Owner { process: info.process.clone(), thread: info.comm.clone() };
+        let container = info.container().filter(|_| self.labels_containers).map(shown_container);
+        let owner = Owner { process: info.process.clone(), thread: info.comm.clone(), container };
         match self.threads.get_mut(&info.key) {
             Some(named) if *named.owner == owner => {}
             Some(named) => named.owner = Arc::new(owner),
@@ -339,8 +356,12 @@ impl Metrics {
 
     /// Spans are counted by process and kind: threads of a pool share the work.
     fn span_labels(&self, thread: ThreadKey, kind: &Arc<str>) -> Labels {
-        let process = self.threads.get(&thread).map_or(OTHERS, |named| named.owner.process.as_str());
-        let owner = Owner { process: process.into(), thread: String::new() };
+        let of_thread = self.threads.get(&thread).map(|named| &*named.owner);
+        let owner = Owner {
+            process: of_thread.map_or(OTHERS, |owner| &owner.process).into(),
+            thread: String::new(),
+            container: of_thread.and_then(|owner| owner.container.clone()),
+        };
         Labels::of(&Arc::new(owner)).kind(Arc::clone(kind))
     }
 

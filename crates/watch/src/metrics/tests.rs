@@ -9,7 +9,15 @@ use wallprof_model::histogram::{Cell, bucket_from_ns};
 use super::*;
 
 pub(crate) fn thread(key: u32, process: &str, comm: &str) -> Event {
-    Event::Thread(ThreadInfo {
+    Event::Thread(info(key, process, comm))
+}
+
+pub(crate) fn thread_in(key: u32, process: &str, comm: &str, cgroup: &str) -> Event {
+    Event::Thread(ThreadInfo { cgroup: Some(cgroup.into()), ..info(key, process, comm) })
+}
+
+fn info(key: u32, process: &str, comm: &str) -> ThreadInfo {
+    ThreadInfo {
         key: ThreadKey(key),
         tid: key,
         pid: key,
@@ -20,7 +28,7 @@ pub(crate) fn thread(key: u32, process: &str, comm: &str) -> Event {
         process: process.into(),
         cgroup: None,
         kernel_thread: false,
-    })
+    }
 }
 
 pub(crate) fn stall(key: u32, start: u64, ns: u64) -> Stall {

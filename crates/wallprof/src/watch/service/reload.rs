@@ -34,10 +34,10 @@ impl Service {
         self.apply_pace(self.budget.pace());
         self.schedule.set_hours(new.hours);
         self.snapshots.set_folder(new.snapshots.clone());
-        let Settings { listen, socket, record, max_series, .. } = self.settings.clone();
+        let Settings { listen, socket, record, max_series, label_containers, .. } = self.settings.clone();
         let min_stall_ns = new.record.min_stall_ns;
         let record = RecordOptions { min_stall_ns, ..record };
-        self.settings = Settings { listen, socket, record, max_series, ..new };
+        self.settings = Settings { listen, socket, record, max_series, label_containers, ..new };
         say("the configuration is in force");
     }
 

@@ -42,6 +42,7 @@ pub struct Settings {
     /// Share of one CPU.
     pub max_cpu: Option<f64>,
     pub max_series: usize,
+    pub label_containers: bool,
 }
 
 impl Settings {
@@ -110,6 +111,7 @@ impl Settings {
                 &config.max_series,
                 "5000",
             ))?,
+            label_containers: args.label_containers || config.label_containers,
         })
     }
 
@@ -129,6 +131,7 @@ impl Settings {
             (self.record.guarded != new.record.guarded, "guard-cpus"),
             (self.record.recorder_cpus != new.record.recorder_cpus, "recorder-cpus"),
             (self.max_series != new.max_series, "max-series"),
+            (self.label_containers != new.label_containers, "label-containers"),
         ];
         differences.into_iter().filter(|(differs, _)| *differs).map(|(_, name)| name).collect()
     }
