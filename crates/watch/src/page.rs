@@ -2,6 +2,7 @@
 //!
 //! Pure. Names are foreign text and are escaped.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use wallprof_model::text::is_hidden;
@@ -93,15 +94,33 @@ fn stalls(out: &mut String, metrics: &Metrics) {
         let _ = write!(
             out,
             "<tr><td>{}<td>{}<td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{:.6}</tr>",
-            escaped(&labels.owner.process),
+            escaped(&process(labels)),
             escaped(&labels.owner.thread),
-            labels.reason.unwrap_or_default(),
+            escaped(&reason(labels)),
             escaped(labels.severity.as_deref().unwrap_or_default()),
             sum.count,
             sum.total_ns as f64 / 1e9,
         );
     }
     out.push_str("</table>");
+}
+
+/// `redis-server in 3f4a8c01d2e7`, where containers are a label.
+fn process(labels: &Labels) -> Cow<'_, str> {
+    let name = labels.owner.process.as_str();
+    match &labels.owner.container {
+        Some(container) => format!("{name} in {container}").into(),
+        None => name.into(),
+    }
+}
+
+/// `poll: row lock`, where the wait has a meaning.
+fn reason(labels: &Labels) -> Cow<'_, str> {
+    let reason = labels.reason.unwrap_or_default();
+    match &labels.meaning {
+        Some(meaning) => format!("{reason}: {meaning}").into(),
+        None => reason.into(),
+    }
 }
 
 fn losses(out: &mut String, metrics: &Metrics) {
@@ -137,7 +156,8 @@ mod tests {
     use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
     use super::*;
-    use crate::metrics::tests::{metrics, stall, stall_event, thread};
+    use crate::metrics::tests::{meaning, metrics, stall, stall_event, thread, thread_in};
+    use crate::severity::Severities;
 
     #[test]
     fn threads_with_most_lateness_come_first() {
@@ -178,6 +198,20 @@ mod tests {
         let html = page(&Page::default(), Ok(""), &metrics);
         let at = |row: &str| html.find(row).unwrap_or_else(|| panic!("{row}: {html}"));
         assert!(at("<td>engine<td>lock<td>warning") < at("<td>engine<td>pipe<td>info"));
+    }
+
+    #[test]
+    fn rows_say_what_the_wait_means_and_in_which_container() {
+        let mut metrics = Metrics::new(Severities::default(), 1_000).with_containers(true);
+        metrics.take(&thread_in(1, "postgres", "postgres", "/docker/web"));
+        metrics
+            .take(&stall_event(Stall { meaning: Some(meaning("row lock", false)), ..stall(1, 5, 200_000) }));
+        metrics.take(&thread_in(2, "app", "app", "/machine.slice/machine-web.scope"));
+        metrics.take(&stall_event(stall(2, 5, 200_000)));
+        let html = page(&Page::default(), Ok(""), &metrics);
+        for row in ["<td>postgres<td>postgres<td>lock: row lock<td>", "<td>app in web<td>app<td>lock<td>"] {
+            assert!(html.contains(row), "{row}: {html}");
+        }
     }
 
     #[test]
