@@ -25,11 +25,11 @@ wallprof=$(dirname "$0")/../target/release/wallprof
 
 # Each with its crate. Benches that need external recordings (intel-pt's `decode`) or print text (symbols) are
 # excluded.
-timed=(live:records recording:second unwind:build unwind:walk views:stacks intel-pt:invented import:script)
+timed=(live:records recording:second unwind:build unwind:walk views:stacks intel-pt:generated import:script)
 
 # The counted measurements: `once_NAME`, a separate function in the bench that a test run calls once.
 counted=(live:records:stalls live:records:second recording:second:second unwind:walk:walk views:stacks:tree
-    intel-pt:invented:packets intel-pt:invented:blocks intel-pt:invented:calls)
+    intel-pt:generated:packets intel-pt:generated:blocks intel-pt:generated:calls)
 
 each_bench() { # COMMAND BENCH…; the command is called with a crate, a bench and what is counted
     local command=$1 crate bench name

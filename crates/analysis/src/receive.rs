@@ -2,7 +2,7 @@
 //! were dropped, by the counters of its sockets.
 //!
 //! Counters are read ten times a second. So growth counts between the last reading before a stall and the
-//! first one after it, and only for stalls of [`LEAST_STALL_NS`] or longer.
+//! first one after it, and only for stalls of `LEAST_STALL_NS` or longer.
 
 use std::ops::Range;
 

@@ -2,7 +2,7 @@
 //!
 //! Events that overlap or follow each other closely are one occurrence. At least five occurrences are needed.
 //! Nine tenths of them must lie in an arc of the period. An arc is taken for chance unless random times would
-//! lie in one as small with a probability below [`MOST_CHANCE`]: for `n` times of which `m` lie in an arc of
+//! lie in one as small with a probability below `MOST_CHANCE`: for `n` times of which `m` lie in an arc of
 //! the share `w` of the circle, that is at most `n · C(n-1, m-1) · w^(m-1)` (each time may start the arc). A
 //! period that is found from the times themselves could be any of many, so the probability is multiplied by
 //! their number. Five occurrences have to lie in 2.4 % of the second, six in 4.8 %; ten may take 10 %, which

@@ -1,6 +1,6 @@
 //! What a wait means to the users of the software: `row lock`, `GIL`, `client idle`.
 //!
-//! A [`StallReason`](crate::StallReason) is the kernel's word. It says `poll` for a row lock of PostgreSQL.
+//! A [`StallReason`] is the kernel's word. It says `poll` for a row lock of PostgreSQL.
 
 use std::collections::HashMap;
 use std::fmt;

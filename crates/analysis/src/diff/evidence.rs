@@ -2,11 +2,11 @@
 //!
 //! A rate is a ratio of sums, time spent over time observed, and its variance is that of a ratio estimator
 //! (Cochran, Sampling Techniques, 6.9): short windows weigh less by themselves. Two things make it larger:
-//! windows that resemble their neighbours (see [`super::correlated`]), and samples: a time known from them
+//! windows that resemble their neighbours (see `super::correlated`), and samples: a time known from them
 //! is never more certain than as many independent samples are. The difference is judged by Welch's t-test.
 //!
 //! An amount whose waits are known one by one is asked a second time, by how long they last (see
-//! [`super::lengths`]): either may show that it differs, so the smaller p counts, doubled (Bonferroni).
+//! `super::lengths`): either may show that it differs, so the smaller p counts, doubled (Bonferroni).
 
 use super::correlated::{correlation, degrees, inflation, products};
 use super::lengths::{Lengths, longer_ns, p_of_lengths};

@@ -50,7 +50,7 @@ pub struct KindChange {
     pub kind: Kind,
     pub a_count: u64,
     pub b_count: u64,
-    /// In the order of [`SHARES`].
+    /// In the order of `SHARES`.
     pub percentiles: [PercentileChange; 4],
 }
 

@@ -17,7 +17,7 @@ pub struct RuleSpec {
     pub(super) topic: Option<Topic>,
     /// Topics whose reported stalls or threads the rule leaves out.
     pub(super) excludes: &'static [Topic],
-    /// Where the cause lies, unless the evidence of a finding says otherwise ([`cause`](super::cause)).
+    /// Where the cause lies, unless the evidence of a finding says otherwise (`super::cause`).
     pub cause: Cause,
     /// The evidence of the rule's findings.
     pub evidence: EvidenceKind,

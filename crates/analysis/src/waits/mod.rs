@@ -2,7 +2,7 @@
 //!
 //! A *place* is the pair of stacks of a wait, in one program: all processes of one name. Its waiters are the
 //! threads that wait in the same innermost functions. A place waits for a lock when its own waiters end its
-//! waits, one after the other ([`chain`]). A queue, a pool of idle workers and a barrier look alike at the
+//! waits, one after the other (`chain`). A queue, a pool of idle workers and a barrier look alike at the
 //! first glance, and are none.
 //!
 //! Readers search all rows of a recording ([`Waits`]). The recorder asks the same [`judge`], with the same

@@ -4,6 +4,9 @@
 //! One file a group of commands; `values` holds the options with a fixed set of values, `refusal` the
 //! sentences for what clap refuses.
 
+// Doc comments of options are their help, which has defaults in brackets.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 mod import;
 mod readers;
 mod record;
