@@ -601,16 +601,17 @@ def tests_only():
 
 def verify(names):
     started = time.monotonic()
+    # Checks write pages of docs/.
+    head = commit()
     rows = [make_step(name, name, silence=RELEASE_SILENCE_SECONDS) for name in names or VERIFY_STEPS]
     print_table(rows)
-    write_verified(rows)
+    write_verified(rows, head[:12] if head else "changed")
     say(f"\nAll checks took {time.monotonic() - started:.0f} s on {machine()}.")
     return 1 if any(row.result != "green" for row in rows) else 0
 
 
-def write_verified(rows):
+def write_verified(rows, head):
     """Keeps the rows of checks that did not run now."""
-    head = commit() or "a tree with changes"
     today = datetime.date.today().isoformat()
     table = {}
     if VERIFIED.exists():
@@ -620,7 +621,7 @@ def write_verified(rows):
                 table[cells[0]] = cells
     for row in rows:
         name = f"`make {row.step}`"
-        table[name] = [name, row.result, f"{row.seconds:.0f}", head[:12], today, machine()]
+        table[name] = [name, row.result, f"{row.seconds:.0f}", head, today, machine()]
     order = [f"`make {name}`" for name in VERIFY_STEPS]
     lines = [table[name] for name in sorted(table, key=lambda name: order.index(name) if name in order else 99)]
     with VERIFIED.open("w") as out:
