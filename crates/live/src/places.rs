@@ -338,10 +338,10 @@ impl Places {
 
     /// The verdicts that the kernel side does not know. A thread whose idle place a rule knows has no other that was
     /// only learned: what it waits for elsewhere, a command that sleeps, say, is a part of its work.
-    pub fn take_news(&mut self, now: u64) -> Vec<(u64, PlaceVerdict)> {
+    pub fn take_unsent_verdicts(&mut self, now: u64) -> Vec<(u64, PlaceVerdict)> {
         let is_ruled_idle = |key: &&Key| key.ruled == Some(PlaceVerdict::Idle);
         let known: HashSet<u32> = self.keys.values().filter(is_ruled_idle).map(|key| key.thread).collect();
-        let mut news = Vec::new();
+        let mut unsent = Vec::new();
         for (number, key) in &self.keys {
             let verdict = match self.verdict_of_key(key) {
                 PlaceVerdict::Idle if key.ruled.is_none() && known.contains(&key.thread) => {
@@ -357,15 +357,15 @@ impl Places {
                 verdict == PlaceVerdict::Unknown && place.is_some_and(|place| place.reviewed > key.known_at)
             };
             if verdict != key.known || may_be_forgotten || is_reviewed() {
-                news.push((*number, verdict));
+                unsent.push((*number, verdict));
             }
         }
-        for (number, verdict) in &news {
+        for (number, verdict) in &unsent {
             if let Some(key) = self.keys.get_mut(number) {
                 (key.known, key.known_at) = (*verdict, now);
             }
         }
-        news
+        unsent
     }
 
     /// A thread's process has this exec generation. After an exec, its places are gone.
@@ -630,16 +630,21 @@ mod tests {
             add_second(&mut places, &workers(second));
             judge(&mut places, second * SECOND);
         }
-        assert_eq!(places.take_news(4 * SECOND), [(7, PlaceVerdict::Idle)]);
+        assert_eq!(places.take_unsent_verdicts(4 * SECOND), [(7, PlaceVerdict::Idle)]);
         // From now on the kernel side emits none one by one.
         let waits = [(2, 10, Some(1), 40, 10), (3, 10, Some(2), 40, 10)];
-        let mut news = Vec::new();
+        let mut sent = Vec::new();
         for second in 5..=60 {
             judged(&mut places, second * SECOND, &waits);
-            news.extend(places.take_news(second * SECOND).into_iter().map(|(_, verdict)| (second, verdict)));
+            sent.extend(
+                places
+                    .take_unsent_verdicts(second * SECOND)
+                    .into_iter()
+                    .map(|(_, verdict)| (second, verdict)),
+            );
         }
-        assert_eq!(news.first().map(|(_, verdict)| *verdict), Some(PlaceVerdict::Unknown), "{news:?}");
-        assert!((30..=35).contains(&news[0].0), "{news:?}");
+        assert_eq!(sent.first().map(|(_, verdict)| *verdict), Some(PlaceVerdict::Unknown), "{sent:?}");
+        assert!((30..=35).contains(&sent[0].0), "{sent:?}");
     }
 
     #[test]
@@ -667,13 +672,17 @@ mod tests {
     fn rule_goes_before_what_is_learned() {
         let mut places = Places::default();
         places.meet(7, 1, None, Some(PlaceVerdict::Idle), SECOND);
-        assert_eq!(places.take_news(SECOND), [(7, PlaceVerdict::Idle)], "at once");
+        assert_eq!(places.take_unsent_verdicts(SECOND), [(7, PlaceVerdict::Idle)], "at once");
         places.meet(8, 2, Some(spot(10, 1)), Some(PlaceVerdict::NotIdle), SECOND);
         judged(&mut places, SECOND, &[(2, 10, Some(9), 5, 30)]);
-        assert_eq!(places.take_news(SECOND), [(8, PlaceVerdict::NotIdle)]);
+        assert_eq!(places.take_unsent_verdicts(SECOND), [(8, PlaceVerdict::NotIdle)]);
         assert_eq!(of_key(&places, 8), PlaceVerdict::NotIdle);
         places.meet(7, 1, None, Some(PlaceVerdict::Idle), 20 * SECOND);
-        assert_eq!(places.take_news(20 * SECOND), [(7, PlaceVerdict::Idle)], "it may be forgotten there");
+        assert_eq!(
+            places.take_unsent_verdicts(20 * SECOND),
+            [(7, PlaceVerdict::Idle)],
+            "it may be forgotten there"
+        );
     }
 
     /// The loop of Redis, whose commands sleep more often than a worker waits that is taken for idle.
@@ -684,15 +693,18 @@ mod tests {
             places.meet(10 + u64::from(thread), thread, Some(spot(10, 1)), None, SECOND);
         }
         judged(&mut places, SECOND, &[(1, 10, None, 5, 40), (2, 10, None, 5, 40)]);
-        let sorted = |mut news: Vec<(u64, PlaceVerdict)>| {
-            news.sort_unstable_by_key(|(number, _)| *number);
-            news
+        let sorted = |mut verdicts: Vec<(u64, PlaceVerdict)>| {
+            verdicts.sort_unstable_by_key(|(number, _)| *number);
+            verdicts
         };
-        assert_eq!(sorted(places.take_news(SECOND)), [(11, PlaceVerdict::Idle), (12, PlaceVerdict::Idle)]);
+        assert_eq!(
+            sorted(places.take_unsent_verdicts(SECOND)),
+            [(11, PlaceVerdict::Idle), (12, PlaceVerdict::Idle)]
+        );
         places.meet(7, 1, None, Some(PlaceVerdict::Idle), 2 * SECOND);
         judged(&mut places, 2 * SECOND, &[(1, 10, None, 5, 40), (2, 10, None, 5, 40)]);
         assert_eq!(
-            sorted(places.take_news(2 * SECOND)),
+            sorted(places.take_unsent_verdicts(2 * SECOND)),
             [(7, PlaceVerdict::Idle), (11, PlaceVerdict::Unknown)],
             "thread 2 has no such place"
         );
@@ -702,16 +714,20 @@ mod tests {
     fn kernel_side_gets_each_verdict_once_and_again_after_a_while() {
         let mut places = Places::default();
         places.meet(77, 1, Some(spot(10, 1)), None, SECOND);
-        assert_eq!(places.take_news(SECOND), [], "unknown is what it assumes");
+        assert_eq!(places.take_unsent_verdicts(SECOND), [], "unknown is what it assumes");
         add_second(&mut places, &lock(0));
         judge(&mut places, SECOND);
-        assert_eq!(places.take_news(SECOND), [(77, PlaceVerdict::NotIdle)]);
-        assert_eq!(places.take_news(2 * SECOND), []);
+        assert_eq!(places.take_unsent_verdicts(SECOND), [(77, PlaceVerdict::NotIdle)]);
+        assert_eq!(places.take_unsent_verdicts(2 * SECOND), []);
         places.meet(78, 2, Some(spot(10, 1)), None, 3 * SECOND);
-        assert_eq!(places.take_news(3 * SECOND), [(78, PlaceVerdict::NotIdle)], "another thread's");
-        assert_eq!(places.take_news(30 * SECOND), [], "not used meanwhile");
+        assert_eq!(
+            places.take_unsent_verdicts(3 * SECOND),
+            [(78, PlaceVerdict::NotIdle)],
+            "another thread's"
+        );
+        assert_eq!(places.take_unsent_verdicts(30 * SECOND), [], "not used meanwhile");
         places.meet(77, 1, Some(spot(10, 1)), None, 31 * SECOND);
-        assert_eq!(places.take_news(31 * SECOND), [(77, PlaceVerdict::NotIdle)]);
+        assert_eq!(places.take_unsent_verdicts(31 * SECOND), [(77, PlaceVerdict::NotIdle)]);
         assert_eq!(
             (of_key(&places, 77), of_key(&places, 79)),
             (PlaceVerdict::NotIdle, PlaceVerdict::Unknown)

@@ -2,6 +2,7 @@
 
 /// Digits of an id of docker, containerd, CRI-O and podman.
 const ID_DIGITS: usize = 64;
+const SHORT_DIGITS: usize = 12;
 
 /// What container managers write before the id in the name of a control group.
 const PREFIXES: [&str; 7] =
@@ -17,12 +18,21 @@ pub fn container_from_cgroup(path: &str) -> Option<String> {
         let name = name.rsplit(':').next().unwrap_or(name);
         let id = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
         // `libpod-conmon-ID` is podman's monitor, outside of the container: what is left is no id.
-        if id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if is_id(id) {
             return Some(id.to_owned());
         }
         let machine = name.strip_prefix("systemd-nspawn@").or(name.strip_prefix("machine-"));
         machine.filter(|machine| !machine.is_empty()).map(unescaped)
     })
+}
+
+/// The container as `docker ps` shows it: 12 of the digits of an id, and a name as it is.
+pub fn short_container(container: &str) -> &str {
+    if is_id(container) { &container[..SHORT_DIGITS] } else { container }
+}
+
+fn is_id(name: &str) -> bool {
+    name.len() == ID_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// systemd writes `-` and other characters of a name as `\x2d`.

@@ -27,7 +27,7 @@ pub mod time;
 pub mod word;
 
 pub use calls::{CallFrame, CallNumbers, CallPath, CallPathId, Outside, ThreadCalls};
-pub use container::container_from_cgroup;
+pub use container::{container_from_cgroup, short_container};
 pub use counter::{Counter, CounterKey, CounterKind, CounterTrack, CounterUnit, Mark};
 pub use event::Event;
 pub use forgotten::Forgotten;

@@ -48,7 +48,8 @@ pub struct Matched {
     pub threads_b: usize,
 }
 
-/// A group that only one side has, in ns per second of wall time: running, and late by [`Class::Late`](crate::Class::Late).
+/// A group that only one side has, in ns per second of wall time: running, and late by
+/// [`Class::Late`](crate::Class::Late).
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupRate {
     pub group: Group,

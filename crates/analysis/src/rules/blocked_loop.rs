@@ -55,7 +55,7 @@ const LEAST_PERCENT_INSIDE: usize = 80;
 const LEAST_SAMPLES: usize = 5;
 
 /// Of the running time of the periods, that of the samples inside of the callback.
-const LEAST_PERCENT_OF_TIME: u64 = 60;
+const LEAST_PERCENT_OF_TIME: u128 = 60;
 
 /// Where a thread's loop waits.
 struct Loop<'e> {
@@ -87,25 +87,37 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     conclusions.chain(computing(evidence, &loops)).collect()
 }
 
+/// A period in which a callback computed.
+struct Computed<'e> {
+    period: &'e Period,
+    /// The part that the thread itself ran, and the hypervisor ran it, ns: at least that.
+    own_ns: u64,
+    /// The running time for which the samples inside of the callback stand.
+    inside_ns: u64,
+}
+
 /// Callbacks that computed.
 fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -> Vec<Conclusion<'e>> {
-    let mut groups: BTreeMap<_, Vec<&Period>> = BTreeMap::new();
+    let mut groups: BTreeMap<_, Vec<Computed>> = BTreeMap::new();
     for period in evidence.periods() {
+        let stolen_ns = evidence.most_stolen_ns(period.thread, period.start, period.end);
+        let own_ns = period.ran_ns.saturating_sub(stolen_ns);
         let known = loops.get(&period.thread).filter(|known| known.serves_many);
-        if let (Some(known), Some(thread)) = (known, evidence.thread(period.thread))
-            && let Some(called) = nearly_always_called(period, known.callers)
+        if own_ns >= SHORTEST_BLOCK_NS
+            && let (Some(known), Some(thread)) = (known, evidence.thread(period.thread))
+            && let Some((called, inside_ns)) = nearly_always_called(period, known.callers)
         {
             let key = (thread.process.clone(), thread.comm.clone(), called, known.place);
-            groups.entry(key).or_default().push(period);
+            groups.entry(key).or_default().push(Computed { period, own_ns, inside_ns });
         }
     }
-    let conclusions = groups.into_iter().filter_map(|((_, _, called, place), mut periods)| {
-        periods.retain(|period| own_ns(period, evidence) >= SHORTEST_BLOCK_NS);
-        let own = Delays::of(periods.iter().map(|period| own_ns(period, evidence)));
+    let conclusions = groups.into_iter().filter_map(|((_, _, called, place), computed)| {
+        let own = Delays::of(computed.iter().map(|computed| computed.own_ns));
+        let periods: Vec<&Period> = computed.iter().map(|computed| computed.period).collect();
         let delays = Delays::of(periods.iter().map(|period| period.duration_ns()));
         let keys: BTreeSet<ThreadKey> = periods.iter().map(|period| period.thread).collect();
         let threads: Vec<ThreadKey> = keys.into_iter().collect();
-        if !is_mostly_inside(&periods, &called, loops) || !own.is_heavy(evidence, &threads) {
+        if !is_mostly_inside(&computed) || !own.is_heavy(evidence, &threads) {
             return None;
         }
         let totals: Vec<_> = threads.iter().filter_map(|thread| evidence.thread(*thread)).collect();
@@ -124,37 +136,27 @@ fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -
     conclusions.collect()
 }
 
-/// The part of a period that the thread itself ran, and the hypervisor ran it, ns: at least that.
-fn own_ns(period: &Period, evidence: &Evidence) -> u64 {
-    period.ran_ns.saturating_sub(evidence.most_stolen_ns(period.thread, period.start, period.end))
-}
-
 /// Whether there are enough samples, and those inside of the callback stand for most of the time that the threads
 /// ran.
-fn is_mostly_inside(periods: &[&Period], called: &Called, loops: &HashMap<ThreadKey, Loop<'_>>) -> bool {
-    let (mut samples, mut ran_ns, mut inside_ns) = (0, 0u64, 0u64);
-    for period in periods {
-        samples += period.samples.len();
-        ran_ns = ran_ns.saturating_add(period.ran_ns);
-        let Some(known) = loops.get(&period.thread) else { continue };
-        for (callers, ns) in &period.samples {
-            if callers.first_beyond(known.callers).as_ref() == Some(called) {
-                inside_ns = inside_ns.saturating_add(*ns);
-            }
-        }
-    }
-    samples >= LEAST_SAMPLES
-        && u128::from(inside_ns) * 100 >= u128::from(ran_ns) * u128::from(LEAST_PERCENT_OF_TIME)
+fn is_mostly_inside(computed: &[Computed]) -> bool {
+    let samples: usize = computed.iter().map(|computed| computed.period.samples.len()).sum();
+    let sum = |ns: fn(&Computed) -> u64| computed.iter().fold(0u128, |sum, one| sum + u128::from(ns(one)));
+    let (ran_ns, inside_ns) = (sum(|computed| computed.period.ran_ns), sum(|computed| computed.inside_ns));
+    samples >= LEAST_SAMPLES && inside_ns * 100 >= ran_ns * LEAST_PERCENT_OF_TIME
 }
 
-/// The function that the loop had called in nearly all samples of the period.
-fn nearly_always_called(period: &Period, of_loop: &Callers) -> Option<Called> {
-    let mut counts: BTreeMap<Called, usize> = BTreeMap::new();
-    for called in period.samples.iter().filter_map(|(callers, _)| callers.first_beyond(of_loop)) {
-        *counts.entry(called).or_default() += 1;
+/// The function that the loop had called in nearly all samples of the period, and the running time for which these
+/// stand, ns.
+fn nearly_always_called(period: &Period, of_loop: &Callers) -> Option<(Called, u64)> {
+    let mut counts: BTreeMap<Called, (usize, u64)> = BTreeMap::new();
+    for (callers, ns) in &period.samples {
+        if let Some(called) = callers.first_beyond(of_loop) {
+            let (count, sum) = counts.entry(called).or_default();
+            (*count, *sum) = (*count + 1, sum.saturating_add(*ns));
+        }
     }
-    let (called, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    (count * 100 >= period.samples.len() * LEAST_PERCENT_INSIDE).then_some(called)
+    let (called, (count, ns)) = counts.into_iter().max_by_key(|(_, (count, _))| *count)?;
+    (count * 100 >= period.samples.len() * LEAST_PERCENT_INSIDE).then_some((called, ns))
 }
 
 /// `, inside PKCS5_PBKDF2_HMAC`: the innermost function that nearly all samples below this one have.

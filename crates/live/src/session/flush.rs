@@ -231,7 +231,7 @@ impl<K: KernelSide> Session<K> {
     /// Lets the kernel side know what was learned about places.
     pub(super) fn send_verdicts(&mut self, now: u64) {
         self.kernel.forget_places(&self.places.take_gone());
-        self.kernel.set_place_verdicts(&self.places.take_news(now));
+        self.kernel.set_place_verdicts(&self.places.take_unsent_verdicts(now));
         self.kernel.allow_first_waits(FIRST_WAITS_EACH_FLUSH);
         self.kernel.allow_holder_waits(HOLDER_WAITS_EACH_FLUSH);
     }

@@ -27,7 +27,7 @@ pub(crate) struct ReportJson<'a> {
     recording: RecordingJson<'a>,
     #[schemars(with = "Vec<ThreadJson<'a>>")]
     threads: ThreadsJson<'a>,
-    /// Most time first.
+    /// Deadlocks first, then by the share of the threads' time that they cost.
     findings: Vec<FindingJson<'a>>,
     /// `null` where not every call is known.
     functions: Option<Vec<FunctionJson<'a>>>,

@@ -11,7 +11,7 @@ use wallprof_model::histogram::Cell;
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{
     ClockAnchor, EpochNs, EpochSecond, Event, IntrusionDelta, Loss, Metric, MonoNs, Span, SpanBudgets,
-    SpanDelta, StallKind, ThreadInfo, ThreadKey,
+    SpanDelta, StallKind, ThreadInfo, ThreadKey, short_container,
 };
 
 use crate::durations::{Durations, Exemplar, Shown};
@@ -96,15 +96,6 @@ pub struct Metrics {
     clock: Option<ClockAnchor>,
     /// Counts changes: texts of the same generation are equal.
     generation: u64,
-}
-
-/// An id as `docker ps` shows it, in 12 of its 64 digits; a name as it is.
-fn shown_container(mut container: String) -> String {
-    const ID_DIGITS: usize = 64;
-    if container.len() == ID_DIGITS && container.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        container.truncate(12);
-    }
-    container
 }
 
 impl Metrics {
@@ -301,7 +292,8 @@ impl Metrics {
     }
 
     fn thread(&mut self, info: &ThreadInfo) {
-        let container = info.container().filter(|_| self.labels_containers).map(shown_container);
+        let container = self.labels_containers.then(|| info.container()).flatten();
+        let container = container.map(|container| short_container(&container).to_owned());
         let owner = Owner { process: info.process.clone(), thread: info.comm.clone(), container };
         match self.threads.get_mut(&info.key) {
             Some(named) if *named.owner == owner => {}
