@@ -10,7 +10,7 @@
 //!
 //! The last readings of a group are lost when the group disappears with its last process. So a wait that no
 //! reading explains counts, too, if no thread had the CPU for half of it and the group was throttled before.
-//! Such waits count up to the time of that throttling. One finding a program and thread name. Without a
+//! Such waits, each CPU once, count up to the time of that throttling. One finding a program and thread name. Without a
 //! quota there is none.
 //!
 //! False positives: a quota that is meant to limit the program.
@@ -49,14 +49,13 @@ fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>>
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, groups: &[Group<'e>], evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let shares: Vec<f64> = groups.iter().map(|group| group.share_of_unexplained(&cases)).collect();
     let mut by_group = vec![0.0; groups.len()];
     let lengths: Vec<u64> = cases
         .iter()
         .map(|case| {
             let mut sum = 0.0;
             for (at, group) in groups.iter().enumerate() {
-                let ns = group.held_back_ns(case, shares[at]);
+                let ns = group.held_back_ns(case);
                 by_group[at] += ns;
                 sum += ns;
             }
@@ -94,6 +93,8 @@ struct Group<'e> {
     pids: HashSet<u32>,
     /// The share of the threads' waiting in explaining looks that is charged to the quota.
     share: f64,
+    /// The same of the waiting that no look explains.
+    share_of_unexplained: f64,
 }
 
 /// The throttled time between two readings of a group.
@@ -135,9 +136,11 @@ impl<'e> Group<'e> {
                 waited_ns += kept_ns;
             }
         }
-        let share = if waited_ns > throttled_ns { throttled_ns / waited_ns } else { 1.0 };
         let pids = looks.iter().flat_map(|look| &look.pids).copied().collect();
-        Group { looks, pids, share }
+        let share = share_of(throttled_ns, waited_ns);
+        let mut group = Group { looks, pids, share, share_of_unexplained: 1.0 };
+        group.share_of_unexplained = group.find_share_of_unexplained(cases);
+        group
     }
 
     /// The row that stands for the group's quota.
@@ -170,21 +173,21 @@ impl<'e> Group<'e> {
         (0..begun).rev().find(of_it)
     }
 
-    /// The share of these cases' unexplained waiting that counts: no more than the quota held the group back.
-    fn share_of_unexplained(&self, cases: &[&Case]) -> f64 {
-        let unexplained = cases.iter().filter(|case| self.is_unexplained(case));
-        let (mut waited_ns, mut looks) = (0.0, HashSet::new());
-        for case in unexplained {
-            waited_ns += case.runnable_ns as f64;
+    /// No more counts than the quota held the group back in the looks to which such waits are charged.
+    fn find_share_of_unexplained(&self, cases: &[&Case]) -> f64 {
+        let (mut waits, mut looks) = (Waits::default(), HashSet::new());
+        for case in cases.iter().filter(|case| self.is_unexplained(case)) {
+            let (start, end) = cpu_wait(case);
+            waits.add(case, &self.pids, start, end);
             looks.extend(self.look_before(case));
         }
         let throttled_ns: f64 = looks.into_iter().map(|at| self.looks[at].row.total_ns as f64).sum();
-        if waited_ns > throttled_ns { throttled_ns / waited_ns } else { 1.0 }
+        share_of(throttled_ns, waits.cpu_time_kept_ns())
     }
 
-    fn held_back_ns(&self, case: &Case, share_of_unexplained: f64) -> f64 {
+    fn held_back_ns(&self, case: &Case) -> f64 {
         if self.is_unexplained(case) {
-            return case.runnable_ns as f64 * share_of_unexplained;
+            return case.runnable_ns as f64 * self.share_of_unexplained;
         }
         let explaining = during(&self.looks, case).map(|at| &self.looks[at]).filter(|look| look.explains);
         let parts = explaining.map(|look| {
@@ -193,6 +196,10 @@ impl<'e> Group<'e> {
         });
         parts.sum::<f64>() * self.share
     }
+}
+
+fn share_of(throttled_ns: f64, waited_ns: f64) -> f64 {
+    if waited_ns > throttled_ns { throttled_ns / waited_ns } else { 1.0 }
 }
 
 /// The looks, by their places, between which a case of theirs waited for a CPU.
@@ -220,7 +227,7 @@ fn no_thread_ran_instead(case: &Case) -> bool {
     ran_ns < case.runnable_ns / 2
 }
 
-/// The waits for CPUs of a group's threads between two looks.
+/// Waits for CPUs of a group's threads.
 #[derive(Default)]
 struct Waits {
     /// By the CPU that the threads waited for.
@@ -322,6 +329,18 @@ mod tests {
         let early = ThrottledRow { to: MonoNs(5), ..throttled(100) };
         let found = found(vec![early], (1..=5).map(held_back));
         assert_eq!(found.iter().map(|found| found.rule.as_str()).collect::<Vec<_>>(), [RULE.name]);
+    }
+
+    /// The kernel counts a throttled CPU once here, too.
+    #[test]
+    fn each_last_wait_of_a_removed_group_counts() {
+        let early = |total_ms| ThrottledRow { to: MonoNs(5), total_ns: total_ms * MS, ..throttled(100) };
+        assert_eq!(total_ms(&found(vec![early(900)], periods(4, 1, 1).into_iter())), 3_600);
+        assert_eq!(
+            total_ms(&found(vec![early(450)], periods(4, 1, 1).into_iter())),
+            1_800,
+            "others had the rest"
+        );
     }
 
     #[test]
