@@ -3,7 +3,7 @@
 #   make test   installs what is missing, builds, and runs every test; those that record run as root, alone
 #   make gate   all that a change must pass: docs/gate.md
 # For developers:
-#   make repeat TEST=NAME RUNS=20   a new live test, again and again, half of its runs beside a load
+#   make repeat TEST=NAME RUNS=20   a new live test, again and again: beside a load, alone, on one CPU
 #   make verify    the slow checks, which do not gate; writes docs/verified.md
 #   make lint      formatting and warnings of Rust and C; the tests of the gate itself
 #   make doc       the documentation of all crates, in target/doc; a warning is an error

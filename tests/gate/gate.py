@@ -4,12 +4,13 @@
     tests/gate/gate.py                      the gate: every step, then one table
     tests/gate/gate.py tests                its steps with tests only
     tests/gate/gate.py verify [STEP ...]    the slow checks that do not gate; writes docs/verified.md
-    tests/gate/gate.py repeat TEST [RUNS]   one live test, again and again, half of its runs beside a load
+    tests/gate/gate.py repeat TEST [RUNS]   one live test, again and again, alone, beside a load, and on one CPU
 
 Exit code 1: something failed, and the table says what. A step that prints nothing for SILENCE_SECONDS is killed.
 """
 
 import collections
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -268,8 +269,9 @@ def as_root(command):
     return ["sudo", f"--preserve-env={kept}", *command]
 
 
-def run_program(program, tests, env, threads, echo, niceness=0):
-    """Runs some tests of a program, all for None. Returns the outcome of each by name, and how the program ended."""
+def run_program(program, tests, env, threads, echo, before=()):
+    """Runs some tests of a program, all for None, with the command `before` around it. Returns the outcome of each by
+    name, and how the program ended."""
     outcomes, started = {}, [time.monotonic()]
 
     def on_line(name, line):
@@ -283,7 +285,7 @@ def run_program(program, tests, env, threads, echo, niceness=0):
 
     selected = [] if tests is None else ["--exact", *tests]
     command = as_root([program.path, f"--test-threads={threads}", *selected])
-    ended = run(["nice", "-n", str(niceness), *command], env, cwd=program.folder, echo=False, on_line=on_line)
+    ended = run([*before, *command], env, cwd=program.folder, echo=False, on_line=on_line)
     captured = collections.defaultdict(list)
     test = None
     listed = set()
@@ -371,7 +373,7 @@ def run_pure(programs, env):
             own = {**env, "WALLPROF_TESTS": "pure", "WALLPROF_LIVE": str(names)}
             started = time.monotonic()
             # What runs beside them has the CPUs first.
-            outcomes, ended = run_program(program, None, own, PURE_AT_ONCE, echo=False, niceness=10)
+            outcomes, ended = run_program(program, None, own, PURE_AT_ONCE, echo=False, before=["nice", "-n", "10"])
             deferred = sorted(set(names.read_text().split())) if names.exists() else []
             with lock:
                 times[program.name] = time.monotonic() - started
@@ -662,21 +664,32 @@ def repeat(test, runs):
     if len(found) != 1:
         sys.exit(f"gate: {len(found)} tests have the name {test}" + "".join(f"\n  {p.name} {n}" for p, n in found))
     program, name = found[0]
-    failures = 0
+    failures = collections.Counter()
     for number in range(1, runs + 1):
-        loaded = number % 2 == 0
-        say(f"\nrun {number} of {runs}, {'beside stress-ng' if loaded else 'alone'}: {program.name} {name}")
-        if loaded:
-            with Load():
-                outcomes, ended = run_program(program, [name], env, 1, echo=True)
-        else:
-            outcomes, ended = run_program(program, [name], env, 1, echo=True)
+        way = way_of(number)
+        say(f"\nrun {number} of {runs}, {way}: {program.name} {name}")
+        one_cpu = ["taskset", "-c", str(min(os.sched_getaffinity(0)))] if way == ONE_CPU else []
+        with Load() if way == LOADED else contextlib.nullcontext():
+            outcomes, ended = run_program(program, [name], env, 1, echo=True, before=one_cpu)
         outcome = outcomes.get(name, Outcome(crash_of(ended) or "it did not run"))
         if outcome.message is not None:
-            failures += 1
+            failures[way] += 1
             report(name, outcome, f"run {number}")
-    say(f"\n{runs - failures} of {runs} runs passed")
+    say(f"\n{runs - failures.total()} of {runs} runs passed")
+    for way, count in failures.items():
+        say(f"  failed {way}: {count} of {sum(way == way_of(number) for number in range(1, runs + 1))}")
     return 1 if failures else 0
+
+
+ALONE, LOADED, ONE_CPU = "alone", "beside stress-ng", "on one CPU"
+
+
+def way_of(number):
+    """Half of the runs are beside a load. On one CPU, threads take turns that else run at the same time: where the
+    kernel puts two threads is chance, and a test must not presume it."""
+    if number % 2 == 0:
+        return LOADED
+    return ONE_CPU if number % 4 == 3 else ALONE
 
 
 def names_of(program):

@@ -64,6 +64,12 @@ impl Drop for SerialGuard {
     }
 }
 
+/// Whether two threads of a scenario may run at the same time, by this process's affinity, which scenarios
+/// inherit. A test whose claim needs that skips without.
+pub fn may_use_two_cpus() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2)
+}
+
 /// The test harness names the thread of a test after it, with its modules.
 pub(crate) fn name_of_this_test() -> String {
     std::thread::current().name().expect("the thread of a test has a name").to_owned()

@@ -135,10 +135,11 @@ matrix! {
         also: &["preempted", "run-queue", "cpu-saturated"],
         ..part("holders", "lock-convoy")
     },
-    // Each lock of the chain has a finding of its own kind, too.
+    // Each lock of the chain has a finding of its own kind, too. Where `fourth` has the CPU of `third`, that
+    // holder has none after the one before it let go.
     chain: Part {
         args: &["-w", "chain"],
-        also: &["wake-chain", "lock-wait", "preempted", "run-queue", "cpu-saturated"],
+        also: &["wake-chain", "lock-wait", "holder-preempted", "preempted", "run-queue", "cpu-saturated"],
         ..part("holders", "bottleneck")
     },
     allocator: Part { also: &["run-queue"], ..part("allocator", "allocator-lock") },
@@ -351,7 +352,7 @@ impl Run {
     fn is_possible(&self, part: &Part) -> bool {
         match part.needs {
             Needs::Nothing => true,
-            Needs::TwoCpus => self.others_ns < RUN_NS / 2,
+            Needs::TwoCpus => machine::may_use_two_cpus() && self.others_ns < RUN_NS / 2,
             Needs::LateReturns => self.late_ns > RUN_NS / 10,
             // One of the waits of an fsync must be long, and all of them a hundredth of the recording.
             Needs::SlowDisk => self.longest_sync_ns > 6_000_000 && self.syncs_ns > RUN_NS / 25,
