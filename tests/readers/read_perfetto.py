@@ -1,8 +1,8 @@
 """Reads an export for Perfetto by Perfetto's own definitions, and compares it with the stalls of the recording.
 
-    python3 read_perfetto.py FILE.perfetto-trace STALLS.jsonl
+    python3 read_perfetto.py FILE.perfetto-trace STALLS.jsonl REPORT.json
 
-STALLS.jsonl is what `wallprof stalls --json --all` prints.
+STALLS.jsonl is what `wallprof stalls --json --all` prints, REPORT.json is by `wallprof report --json`.
 """
 
 import json
@@ -88,6 +88,57 @@ def slices(trace):
     return done, flows_out, tracks
 
 
+class Stacks:
+    """The stacks of the sequence, by the numbers that samples have."""
+
+    KINDS = ["function_names", "frames", "callstacks", "stack_sample_counter_descriptors"]
+
+    def __init__(self):
+        self.known = {kind: {} for kind in self.KINDS}
+
+    def add(self, packet):
+        if packet.sequence_flags & pb2.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED:
+            defaults = packet.trace_packet_defaults.stack_sample_defaults
+            assert (defaults.source, defaults.primary_descriptor.name) == ("wallprof", "wall time"), defaults
+            self.__init__()
+        for kind in self.KINDS:
+            self.known[kind].update((one.iid, one) for one in getattr(packet.interned_data, kind))
+
+    def names(self, sample):
+        frames = [self.known["frames"][number] for number in self.known["callstacks"][sample.callstack_iid].frame_ids]
+        return [self.known["function_names"][frame.function_name_id].str.decode() for frame in frames]
+
+    def state(self, sample):
+        (number,) = sample.follower_descriptor_iids
+        return self.known["stack_sample_counter_descriptors"][number].name
+
+
+def samples(trace):
+    """Every stack sample as (tid, state, names of functions from the root on, nanoseconds)."""
+    stacks, found = Stacks(), []
+    for packet in trace.packet:
+        stacks.add(packet)
+        if packet.HasField("stack_sample"):
+            sample = packet.stack_sample
+            assert list(sample.follower_weights) == [sample.primary_weight], sample
+            assert packet.timestamp > 0, "a sample has a time"
+            found.append((sample.task_context.tid, stacks.state(sample), stacks.names(sample), sample.primary_weight))
+    return found
+
+
+def check_samples(trace, report):
+    """The weights of each thread and state are those of the report."""
+    found = samples(trace)
+    for thread in report["threads"]:
+        mine = [sample for sample in found if sample[0] == thread["tid"]]
+        assert sum(ns for *_, ns in mine) == thread["wall_ns"], thread
+        for reason, ns in thread["states"]["blocked"].items():
+            assert sum(ns for _, state, _, ns in mine if state == f"blocked:{reason}") == ns, (thread, reason)
+    waits = [names for _, state, names, _ in found if state == "blocked:lock"]
+    assert any(any("take_registry_lock" in name for name in names) for names in waits), waits
+    return len(found)
+
+
 def tid(tracks, uuid):
     track = tracks[uuid]
     return track.thread.tid if track.HasField("thread") else tid(tracks, track.parent_uuid)
@@ -120,7 +171,9 @@ def main():
     assert counters > 0
     named = [row for row in done if any("take_registry_lock" in name for name in row[4].get("user stack", []))]
     assert named, "no stall has take_registry_lock on its stack"
-    print(f"{len(shown)} stalls, {len(flows_in)} flows, {counters} values of counters")
+    with open(sys.argv[3], encoding="utf-8") as file:
+        count = check_samples(trace, json.load(file))
+    print(f"{len(shown)} stalls, {len(flows_in)} flows, {counters} values of counters, {count} stack samples")
 
 
 main()

@@ -190,7 +190,7 @@ check_perfetto() {
     python3 -m pip --version > /dev/null 2>&1 || { skip "perfetto: there is no pip (apt-get install python3-pip)"; return; }
     python_packages || { skip "perfetto: pip cannot install it"; return; }
     PYTHONPATH="$STORE/python" python3 "$HERE/read_perfetto.py" "$STORE/lock.perfetto-trace" "$STORE/lock.stalls.json" \
-        || fail "perfetto"
+        "$STORE/lock.report.json" || fail "perfetto"
     passed "perfetto"
 }
 

@@ -32,15 +32,13 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
             let export = Export { weights: &weights, info: &selected.info, title: name, range };
             to_file(&args.output, &[&args.file], |mut out| Ok(write(&mut out, &export)?))?;
         }
-        Rows::Timeline(start) | Rows::SampledTimeline(start) => {
+        Rows::Timeline(start) => {
             check_timeline(args, &selection)?;
             let (recording, threads) = selection.open(&args.file)?;
             let info = recording.info()?;
             to_file(&args.output, &[&args.file], |out| {
                 let mut timeline = start(out, &info, &threads)?;
-                if matches!(args.format.rows, Rows::SampledTimeline(_)) {
-                    write_stacks(&mut *timeline, &recording, &info, selection.side)?;
-                }
+                write_stacks(&mut *timeline, &recording, &info, selection.side)?;
                 write_rows(&mut *timeline, &recording, &threads, selection.side)
             })?;
         }

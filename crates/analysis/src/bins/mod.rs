@@ -5,7 +5,7 @@ mod ledgers;
 mod samples;
 
 pub use ledgers::{BinnedLedger, Ledgers};
-pub use samples::{BinnedStacks, Samples, Slots};
+pub use samples::{BinnedStacks, Samples, Slots, ThreadBin};
 
 use wallprof_model::profile::RecordingInfo;
 use wallprof_model::{EpochNs, EpochSecond, MonoNs};

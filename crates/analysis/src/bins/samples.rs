@@ -160,7 +160,33 @@ impl BinnedStacks {
         })
     }
 
+    /// The stacks of each thread in each bin, by thread and bin. `threads` are those of [`Slots::new`], `start` is
+    /// that of the recording.
+    pub fn by_thread<'a>(&'a self, threads: &'a [Thread], start: MonoNs) -> Vec<ThreadBin<'a>> {
+        let mut bins: BTreeMap<(u32, u64), Vec<&WeightedStack>> = BTreeMap::new();
+        for (bin, thread, stack) in self.rows() {
+            bins.entry((thread, bin)).or_default().push(stack);
+        }
+        let edge = |at: u64| usize::try_from(at).ok().and_then(|at| self.edges.get(at)).copied();
+        let placed = bins.into_iter().filter_map(|((number, bin), stacks)| {
+            let thread = threads.get(number as usize)?;
+            let (from, to) = (edge(bin)?, edge(bin + 1)?);
+            let from = from.max(thread.start.0.saturating_sub(start.0)).min(to);
+            Some(ThreadBin { thread, from, to, stacks })
+        });
+        placed.collect()
+    }
+
     pub fn frames(&self) -> &Frames {
         &self.weights.frames
     }
+}
+
+/// The stacks of a thread in a bin.
+pub struct ThreadBin<'a> {
+    pub thread: &'a Thread,
+    /// The part of the bin from the thread's start on, in ns from the start of the recording.
+    pub from: u64,
+    pub to: u64,
+    pub stacks: Vec<&'a WeightedStack>,
 }

@@ -28,10 +28,8 @@ pub struct ExportFormat {
 pub enum Rows {
     /// Weighted stacks.
     Stacks(fn(&mut dyn Write, &Export<'_>) -> io::Result<()>),
-    /// Single stalls and values over time.
+    /// Weighted stacks by second, single stalls, and values over time.
     Timeline(StartTimeline),
-    /// The same, and weighted stacks by second.
-    SampledTimeline(StartTimeline),
     /// Tables in a folder, which the crate `tables` writes.
     Tables,
 }

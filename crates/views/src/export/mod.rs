@@ -1,6 +1,8 @@
 //! Weighted stacks, and timelines of stalls, in the formats of other tools.
 
 mod firefox;
+#[cfg(test)]
+mod fixture;
 mod folded;
 mod format;
 mod per_step;

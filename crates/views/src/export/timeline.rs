@@ -1,4 +1,4 @@
-//! Formats that show when something happened: they take single stalls instead of weighted stacks.
+//! Formats that show when something happened: they take single stalls beside weighted stacks.
 
 use std::io::{self, Write};
 
@@ -13,10 +13,8 @@ pub type StartTimeline =
 /// Writes one row after the other, so that memory need not grow with the recording. Rows of threads that the
 /// timeline was not started with are skipped.
 pub trait Timeline {
-    /// The stacks of all threads of the recording come first, where the format asks for them.
-    fn stacks(&mut self, _stacks: &BinnedStacks, _threads: &[Thread]) -> io::Result<()> {
-        Ok(())
-    }
+    /// The stacks of all threads of the recording come first.
+    fn stacks(&mut self, stacks: &BinnedStacks, threads: &[Thread]) -> io::Result<()>;
     /// Stalls come in the order of their start.
     fn stall(&mut self, stall: &StallRecord) -> io::Result<()>;
     /// Seconds come in their order.

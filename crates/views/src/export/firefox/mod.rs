@@ -30,7 +30,7 @@ pub(super) const FORMAT: ExportFormat = ExportFormat {
     name: "firefox",
     about: "A profile for profiler.firefox.com: stacks by second, and each stall on its thread",
     counts_calls_in_names: false,
-    rows: Rows::SampledTimeline(|out, info, threads| Ok(Box::new(Trace::start(out, info, threads)))),
+    rows: Rows::Timeline(|out, info, threads| Ok(Box::new(Trace::start(out, info, threads)))),
 };
 
 /// The profile so far: the library writes it as a whole.

@@ -1,9 +1,9 @@
 //! Weighted stacks of each second as samples.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use fxprof_processed_profile::{CpuDelta, StackHandle, ThreadHandle, Timestamp};
-use wallprof_analysis::bins::BinnedStacks;
+use wallprof_analysis::bins::{BinnedStacks, ThreadBin};
 use wallprof_analysis::weights::{FrameId, View, WeightedStack};
 use wallprof_model::profile::Thread;
 
@@ -11,22 +11,14 @@ use super::Trace;
 
 /// `threads` are those of the stacks. Threads that the profile does not have are skipped.
 pub(super) fn add(trace: &mut Trace<'_>, stacks: &BinnedStacks, threads: &[Thread]) {
-    let mut bins: BTreeMap<(u32, u64), Vec<&WeightedStack>> = BTreeMap::new();
-    for (bin, thread, stack) in stacks.rows() {
-        bins.entry((thread, bin)).or_default().push(stack);
-    }
     let mut line: Option<Line<'_>> = None;
-    for ((number, bin), of_bin) in &bins {
-        let Some(thread) = threads.get(*number as usize) else { continue };
-        let Some(handle) = trace.threads.get(&thread.info.key).copied() else { continue };
-        let edge = |at: u64| usize::try_from(at).ok().and_then(|at| stacks.edges.get(at)).copied();
-        let (Some(from), Some(to)) = (edge(*bin), edge(bin + 1)) else { continue };
-        let from = from.max(thread.start.0.saturating_sub(trace.start.0)).min(to);
+    for bin in stacks.by_thread(threads, trace.start) {
+        let Some(handle) = trace.threads.get(&bin.thread.info.key).copied() else { continue };
         let line = match line.take() {
             Some(same) if same.thread == handle => line.insert(same),
-            _ => line.insert(Line::begin(trace, handle, from)),
+            _ => line.insert(Line::begin(trace, handle, bin.from)),
         };
-        line.add_bin(trace, stacks, of_bin, (from, to));
+        line.add_bin(trace, stacks, &bin);
     }
 }
 
@@ -49,13 +41,8 @@ impl<'s> Line<'s> {
     }
 
     /// A sample stands at the end of its time.
-    fn add_bin(
-        &mut self,
-        trace: &mut Trace<'_>,
-        stacks: &'s BinnedStacks,
-        of_bin: &[&'s WeightedStack],
-        (from, to): (u64, u64),
-    ) {
+    fn add_bin(&mut self, trace: &mut Trace<'_>, stacks: &'s BinnedStacks, bin: &ThreadBin<'s>) {
+        let of_bin = &bin.stacks;
         let runs = |stack: &WeightedStack| stack.state.is_some_and(|state| View::OnCpu.includes(state));
         let all_ns: u64 = of_bin.iter().map(|stack| stack.weight).sum();
         let running_ns: u64 = of_bin.iter().filter(|stack| runs(stack)).map(|stack| stack.weight).sum();
@@ -73,7 +60,7 @@ impl<'s> Line<'s> {
             let cpu_us = self.cpu_ns / 1_000;
             let delta = CpuDelta::from_micros(cpu_us - self.cpu_us);
             self.cpu_us = cpu_us;
-            let at = Timestamp::from_nanos_since_reference((from + passed_ns).min(to));
+            let at = Timestamp::from_nanos_since_reference((bin.from + passed_ns).min(bin.to));
             trace.profile.add_sample(self.thread, at, handle, delta, weight_ms);
         }
     }

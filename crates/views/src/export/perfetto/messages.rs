@@ -17,6 +17,9 @@ pub(super) const UNIT_TIME_NS: i32 = 1;
 pub(super) const UNIT_COUNT: i32 = 2;
 pub(super) const UNIT_SIZE_BYTES: i32 = 3;
 
+/// `StackSample.Unit`.
+pub(super) const UNIT_NANOSECONDS: i32 = 1;
+
 /// `trace_packet.proto`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TracePacket {
@@ -36,13 +39,81 @@ pub(super) struct TracePacket {
     pub trace_packet_defaults: Option<TracePacketDefaults>,
     #[prost(message, optional, tag = "60")]
     pub track_descriptor: Option<TrackDescriptor>,
+    #[prost(message, optional, tag = "135")]
+    pub stack_sample: Option<StackSample>,
 }
 
-/// `trace_packet_defaults.proto`: the clock of a sequence's timestamps.
-#[derive(Clone, Copy, PartialEq, Message)]
+/// `trace_packet_defaults.proto`: the clock of a sequence's timestamps, and what its samples are of.
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct TracePacketDefaults {
     #[prost(uint32, optional, tag = "58")]
     pub timestamp_clock_id: Option<u32>,
+    #[prost(message, optional, tag = "100")]
+    pub stack_sample_defaults: Option<StackSampleDefaults>,
+}
+
+/// `stack_sample.proto`, from version 58 on: a stack, whose it is, and its weight by one counter and others.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StackSample {
+    #[prost(message, optional, tag = "1")]
+    pub task_context: Option<TaskContext>,
+    #[prost(uint64, optional, tag = "6")]
+    pub callstack_iid: Option<u64>,
+    #[prost(uint64, optional, tag = "11")]
+    pub primary_weight: Option<u64>,
+    #[prost(uint64, repeated, tag = "13")]
+    pub follower_descriptor_iids: Vec<u64>,
+    #[prost(uint64, repeated, tag = "14")]
+    pub follower_weights: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct TaskContext {
+    #[prost(uint32, optional, tag = "2")]
+    pub pid: Option<u32>,
+    #[prost(uint32, optional, tag = "3")]
+    pub tid: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StackSampleDefaults {
+    #[prost(string, optional, tag = "1")]
+    pub source: Option<String>,
+    #[prost(message, optional, tag = "2")]
+    pub primary_descriptor: Option<StackCounter>,
+}
+
+/// `StackSample.CounterDescriptor`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StackCounter {
+    #[prost(uint64, optional, tag = "1")]
+    pub iid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub name: Option<String>,
+    #[prost(int32, optional, tag = "3")]
+    pub unit: Option<i32>,
+}
+
+/// `profile_common.proto`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Callstack {
+    #[prost(uint64, optional, tag = "1")]
+    pub iid: Option<u64>,
+    /// Root first.
+    #[prost(uint64, repeated, packed = "false", tag = "2")]
+    pub frame_ids: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct Frame {
+    #[prost(uint64, optional, tag = "1")]
+    pub iid: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub function_name_id: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub source_path_iid: Option<u64>,
+    #[prost(uint32, optional, tag = "6")]
+    pub line_number: Option<u32>,
 }
 
 /// `clock_snapshot.proto`: the same moment on several clocks.
@@ -161,7 +232,7 @@ pub(super) struct DebugAnnotation {
 }
 
 /// `interned_data.proto`. An `EventCategory`, an `EventName`, a `DebugAnnotationName` and an `InternedString`
-/// have the same two fields.
+/// have the same two fields. Numbers start at 1.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct InternedData {
     #[prost(message, repeated, tag = "1")]
@@ -170,8 +241,18 @@ pub(super) struct InternedData {
     pub event_names: Vec<Interned>,
     #[prost(message, repeated, tag = "3")]
     pub debug_annotation_names: Vec<Interned>,
+    #[prost(message, repeated, tag = "5")]
+    pub function_names: Vec<Interned>,
+    #[prost(message, repeated, tag = "6")]
+    pub frames: Vec<Frame>,
+    #[prost(message, repeated, tag = "7")]
+    pub callstacks: Vec<Callstack>,
+    #[prost(message, repeated, tag = "18")]
+    pub source_paths: Vec<Interned>,
     #[prost(message, repeated, tag = "29")]
     pub debug_annotation_string_values: Vec<Interned>,
+    #[prost(message, repeated, tag = "50")]
+    pub stack_sample_counter_descriptors: Vec<StackCounter>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -3,9 +3,11 @@
 //! A stall is a slice of its thread: its name is its meaning or reason, and its annotations are the columns
 //! of `wallprof stalls --json` with both stacks. The part after the wakeup is a slice `runnable` in it, and a
 //! flow leads there from the thread that woke it. Perfetto's scheduler tracks need each switch with its CPU,
-//! which a recording does not hold: shorter intervals are sums by the second. Those are counters.
+//! which a recording does not hold: shorter intervals are sums by the second. Those are counters. Stacks with
+//! their weights by the second are samples, one after the other.
 
 mod messages;
+mod samples;
 mod sequence;
 mod stall;
 mod sums;
@@ -13,6 +15,7 @@ mod tracks;
 
 use std::io;
 
+use wallprof_analysis::bins::BinnedStacks;
 use wallprof_model::counter::{CounterTrack, CounterUnit, Mark};
 use wallprof_model::profile::{LedgerRow, RecordingInfo, StallRecord, Thread};
 
@@ -26,7 +29,7 @@ use crate::escape::escape;
 
 pub(super) const FORMAT: ExportFormat = ExportFormat {
     name: "perfetto",
-    about: "A trace for ui.perfetto.dev: each stall on its thread, with the thread that ended it",
+    about: "A trace for ui.perfetto.dev: stacks by second, and each stall on its thread, with the thread that ended it",
     counts_calls_in_names: false,
     rows: Rows::Timeline(|out, info, threads| Ok(Box::new(Trace::start(Sequence::new(out), info, threads)?))),
 };
@@ -49,6 +52,10 @@ impl<'a> Trace<'a> {
 }
 
 impl Timeline for Trace<'_> {
+    fn stacks(&mut self, stacks: &BinnedStacks, threads: &[Thread]) -> io::Result<()> {
+        samples::write(self, stacks, threads)
+    }
+
     fn stall(&mut self, stall: &StallRecord) -> io::Result<()> {
         stall::write(&mut self.out, &mut self.tracks, stall)
     }
