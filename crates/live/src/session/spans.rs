@@ -14,11 +14,12 @@ use super::{Session, SessionError};
 use crate::kernel_side::KernelSide;
 use crate::stacks::Stacks;
 
-/// Single periods of a program that are kept of each flush: the slowest, and others.
+/// Single periods that are kept of each flush, of all programs, at 250 bytes each. A few programs share all of
+/// them.
+const MOST: usize = 128;
+/// Of one of many programs: the slowest, and others.
 const SLOWEST: usize = 16;
 const OTHERS: usize = 8;
-/// Of all programs, at 250 bytes each.
-const MOST: usize = 128;
 /// Of those over their budget.
 const MOST_OVER: usize = 1_024;
 
@@ -120,14 +121,15 @@ fn late_samples(record: &late_record, stacks: &Stacks) -> impl Iterator<Item = L
 /// Emits the spans over their budget, and examples of each group, the slowest of all groups first where these
 /// are too many.
 fn emit_examples(
-    groups: impl Iterator<Item = Vec<Span>>,
+    groups: impl ExactSizeIterator<Item = Vec<Span>>,
     budgets: &SpanBudgets,
     emit: &mut dyn FnMut(Event),
 ) {
+    let slowest = slowest_of_each(groups.len());
     let (mut over, mut kept) = (Vec::new(), Vec::new());
     for mut group in groups {
         over.extend(group.extract_if(.., |span| span.is_over(budgets)));
-        kept.extend(examples(group));
+        kept.extend(examples(group, slowest));
     }
     let left_out = keep_slowest(&mut over, MOST_OVER);
     if left_out > 0 {
@@ -147,10 +149,16 @@ fn keep_slowest(spans: &mut Vec<Span>, most: usize) -> usize {
     removed
 }
 
+/// The tail of a server that ends a thousand periods a second begins at its fiftieth slowest. The places of its
+/// waits are known of the periods that are kept.
+fn slowest_of_each(groups: usize) -> usize {
+    (MOST / groups.max(1)).saturating_sub(OTHERS).max(SLOWEST)
+}
+
 /// The slowest, and some of the others, evenly.
-fn examples(mut spans: Vec<Span>) -> Vec<Span> {
+fn examples(mut spans: Vec<Span>, slowest: usize) -> Vec<Span> {
     spans.sort_by_key(|span| Reverse(span.duration_ns()));
-    let others = spans.split_off(SLOWEST.min(spans.len()));
+    let others = spans.split_off(slowest.min(spans.len()));
     let step = others.len().div_ceil(OTHERS).max(1);
     spans.extend(others.into_iter().step_by(step));
     spans
@@ -213,19 +221,34 @@ mod tests {
             });
             (spans.iter().filter(|ns| **ns > 500).count(), spans.len(), left_out)
         };
-        let others = SLOWEST + OTHERS;
-        assert_eq!(emitted(500), (0, others, 0));
-        assert_eq!(emitted(1_100), (600, 600 + others, 0));
-        assert_eq!(emitted(2_000), (MOST_OVER, MOST_OVER + others, 1_500 - MOST_OVER as u64));
+        assert_eq!(emitted(500), (0, MOST, 0));
+        assert_eq!(emitted(1_100), (600, 600 + MOST, 0));
+        assert_eq!(emitted(2_000), (MOST_OVER, MOST_OVER + MOST, 1_500 - MOST_OVER as u64));
     }
 
     #[test]
     fn slowest_periods_and_some_others_are_kept() {
-        let kept: Vec<u64> = examples((1..=100).map(span).collect()).iter().map(|kept| kept.end.0).collect();
+        let kept: Vec<u64> =
+            examples((1..=100).map(span).collect(), SLOWEST).iter().map(|kept| kept.end.0).collect();
         let slowest: Vec<u64> = (0..SLOWEST as u64).map(|at| 100 - at).collect();
         assert_eq!(kept[..SLOWEST], slowest);
         assert_eq!(kept[SLOWEST..].len(), OTHERS);
-        assert_eq!(examples((1..4).map(span).collect()).len(), 3);
-        assert!(examples(Vec::new()).is_empty());
+        assert_eq!(examples((1..4).map(span).collect(), SLOWEST).len(), 3);
+        assert!(examples(Vec::new(), SLOWEST).is_empty());
+    }
+
+    #[test]
+    fn few_programs_share_what_may_be_kept_of_all() {
+        let emitted = |programs: usize| {
+            let mut count = 0;
+            let groups = vec![(1..=1_000).map(span).collect(); programs].into_iter();
+            emit_examples(groups, &SpanBudgets::default(), &mut |event| {
+                assert!(matches!(event, Event::Span(_)));
+                count += 1;
+            });
+            count
+        };
+        assert_eq!((emitted(1), emitted(3), emitted(100)), (MOST, 3 * (MOST / 3), MOST));
+        assert_eq!((slowest_of_each(1), slowest_of_each(2), slowest_of_each(100)), (120, 56, SLOWEST));
     }
 }

@@ -74,9 +74,6 @@ fn tail_of_postgresql_is_the_lock_of_the_row_that_all_change() {
     server.run("pgbench", &["-n", "-f", &script, "-c", "8", "-j", "2", "-T", "8", "postgres"]);
     let kind = busy_periods(&recorder.stop(), "postgres", "P95");
     let causes = own_causes(&kind);
-    let state = causes.first().map(|first| &first["state"]);
-    assert_eq!(state, Some(&"blocked:poll".into()), "{causes:#?}");
-    // Of a few periods only the sums are kept, and so no place, which says that a poll is for a row.
-    let first = causes.iter().find(|cause| cause["user_stack"].is_array());
-    assert!(first.is_some_and(|first| first["meaning"]["name"] == "row lock"), "{causes:#?}");
+    let first = causes.first().expect("a cause");
+    assert_eq!(first["meaning"]["name"], "row lock", "{causes:#?}");
 }

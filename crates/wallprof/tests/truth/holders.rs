@@ -195,6 +195,11 @@ const CHANGES: [(&str, &str, &str, f64); 3] = [
 fn what_if_predicts_the_effect_of_the_real_change() {
     let test = "what_if_predicts_the_effect_of_the_real_change";
     let Some(_guard) = machine::reserve(test) else { return };
+    // On one CPU the waiter asks for the lock only where the holder's time slice ends within the lock, which is
+    // hardly ever so in the shorter one.
+    if !machine::may_use_two_cpus() {
+        return wallprof_testkit::skip(test, "its threads may use one CPU");
+    }
     for (kind, change, waiter, held_ns) in CHANGES {
         let (truth, recording) = record(kind);
         let whole = Costs::of(&truth, &recording, waiter);
