@@ -248,6 +248,16 @@ fn write_causes(out: &mut impl Write, group: &Group, style: &Style) -> io::Resul
         let words: Vec<Word> = text.split(' ').map(Word::plain).collect();
         write_wrapped(out, (&label, width(&label) + 2), &words, style)?;
     }
+    let divided =
+        group.causes.iter().fold(0, |sum: u64, cause| sum.saturating_add(positive(cause.divided_ns)));
+    if divided > 0 {
+        let note = format!(
+            "  Of {} of the waiting only sums were recorded, which are divided as the waits late in spans are.",
+            time(divided, style)
+        );
+        let words: Vec<Word> = note.trim().split(' ').map(Word::plain).collect();
+        write_wrapped(out, ("  ", 2), &words, style)?;
+    }
     Ok(())
 }
 
@@ -365,6 +375,7 @@ mod tests {
         let runnable = SpanState::Of(State::Runnable);
         let cause = |ns, state, site: Option<&str>| Cause {
             ns,
+            divided_ns: 0,
             state,
             meaning: None,
             site: site

@@ -3,7 +3,9 @@
 //!
 //! Counts and states are sums over all spans, exact at the edges of histogram buckets. Causes come from the
 //! single spans that were kept: they divide each state's part of the difference in proportion. Running time is
-//! divided by the samples late in busy periods and marked spans, if there are enough.
+//! divided by the samples late in busy periods and marked spans, if there are enough. So is what is left of a
+//! blocked state by the waits late in busy periods: a thread that waits thousands of times a second has a record
+//! of few of its waits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,7 +28,7 @@ const MOST_KINDS: usize = 1_000;
 const EXEMPLARS: usize = 10;
 /// Single spans of the tail and of the body of a kind in which waits are looked for.
 const MOST_LOOKED_AT: usize = 2_000;
-/// With fewer samples in the tail, running time is not divided.
+/// With fewer samples in the tail, running time is not divided; with fewer late waits, nor is a blocked state.
 const LEAST_SAMPLES: u64 = 10;
 /// Stalls that a listed span names.
 const MOST_STALLS: usize = 1_000;
@@ -72,6 +74,9 @@ impl Means {
 pub struct Cause {
     /// Mean ns of a tail span beyond the body; less than 0 where the body has more.
     pub ns: i64,
+    /// The part of `ns` that no single wait or sample shows: a share of its state's rest, which is divided as the
+    /// late waits are.
+    pub divided_ns: i64,
     pub state: SpanState,
     pub meaning: Option<Arc<Meaning>>,
     pub site: Option<Arc<Site>>,
@@ -178,6 +183,9 @@ struct CauseKey {
 struct Waits {
     tail_ns: u64,
     body_ns: u64,
+    /// Late waits, which are in `tail_ns` as well.
+    late_ns: u64,
+    late_count: u64,
     longest_ns: u64,
     user: Option<ResolvedStack>,
     kernel: Option<ResolvedStack>,
@@ -317,6 +325,8 @@ impl Tails {
             let key = CauseKey { state, meaning: None, site, waker: None, waker_site: None };
             let waits = kind.waits.entry(key).or_default();
             waits.tail_ns = waits.tail_ns.saturating_add(sample.ns);
+            waits.late_ns = waits.late_ns.saturating_add(sample.ns);
+            waits.late_count += 1;
             if sample.ns > waits.longest_ns {
                 waits.longest_ns = sample.ns;
                 (waits.user, waits.kernel) = (user.cloned(), kernel.cloned());
@@ -434,7 +444,38 @@ impl Kind {
         })
     }
 
+    /// Gives late waits to the waits at the same place of which more is known: what they mean and who ended them.
+    fn name_late_waits(&mut self) {
+        let is_unnamed = |key: &CauseKey| {
+            key.state != SpanState::Cpu
+                && key.meaning.is_none()
+                && key.waker.is_none()
+                && key.waker_site.is_none()
+        };
+        let mut named: HashMap<(SpanState, Option<Arc<Site>>), Vec<CauseKey>> = HashMap::new();
+        for key in self.waits.keys().filter(|key| !is_unnamed(key)) {
+            named.entry((key.state, key.site.clone())).or_default().push(key.clone());
+        }
+        let unnamed: Vec<CauseKey> = self.waits.keys().filter(|key| is_unnamed(key)).cloned().collect();
+        for key in unnamed {
+            let Some(named) = named.get_mut(&(key.state, key.site.clone())) else { continue };
+            let Some(late) = self.waits.get_mut(&key).map(Waits::take_late) else { continue };
+            named.sort();
+            let seen_ns = |waits: &Waits| u128::from(waits.tail_ns) + u128::from(waits.body_ns);
+            let all_ns: u128 = named.iter().map(|key| seen_ns(&self.waits[key])).sum();
+            for key in named {
+                let waits = self.waits.get_mut(key).expect("a key of the map");
+                let share = |of: u64| (u128::from(of) * seen_ns(waits) / all_ns.max(1)) as u64;
+                let (late_ns, late_count) = (share(late.late_ns), share(late.late_count));
+                waits.tail_ns = waits.tail_ns.saturating_add(late_ns);
+                waits.late_ns = waits.late_ns.saturating_add(late_ns);
+                waits.late_count += late_count;
+            }
+        }
+    }
+
     fn finish(mut self) -> KindTail {
+        self.name_late_waits();
         if self.samples < LEAST_SAMPLES {
             self.waits.retain(|key, _| key.state != SpanState::Cpu);
         }
@@ -464,18 +505,20 @@ impl Kind {
         for (state, &whole) in SpanState::all().into_iter().zip(states) {
             let mut rest = whole;
             if whole > 0 {
-                let mut more: Vec<(i64, &CauseKey)> = self.excess(state).collect();
-                let known: i64 = more.iter().map(|(ns, _)| ns).sum();
-                more.sort();
-                for (ns, key) in more {
-                    let ns = if known > whole {
-                        (i128::from(ns) * i128::from(whole) / i128::from(known)) as i64
-                    } else {
-                        ns
-                    };
+                let mut more: BTreeMap<&CauseKey, (i64, i64)> = BTreeMap::new();
+                let known: i64 = self.excess(state).map(|(ns, _)| ns).sum();
+                for (ns, key) in self.excess(state) {
+                    let ns = if known > whole { share(whole, ns, known) } else { ns };
                     rest -= ns;
-                    causes.push(self.cause(ns, key));
+                    more.insert(key, (ns, 0));
                 }
+                let left = rest;
+                for (late_ns, all_ns, key) in self.late_waits(state) {
+                    let ns = share(left, late_ns, all_ns);
+                    rest -= ns;
+                    more.entry(key).or_default().1 = ns;
+                }
+                causes.extend(more.into_iter().map(|(key, (seen, divided))| self.cause(seen, divided, key)));
             }
             if rest != 0 {
                 causes.push(Cause::of_state(rest, state));
@@ -484,6 +527,18 @@ impl Kind {
         causes.retain(|cause| cause.ns != 0);
         causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
         causes
+    }
+
+    /// The late waits by which the rest of a blocked state is divided: their time, that of all, and the place. None
+    /// where there are too few.
+    fn late_waits(&self, state: SpanState) -> impl Iterator<Item = (i64, i64, &CauseKey)> {
+        let is_blocked = matches!(state, SpanState::Of(State::Blocked(_)));
+        let of_state = || self.waits.iter().filter(move |(key, _)| is_blocked && key.state == state);
+        let count: u64 = of_state().map(|(_, waits)| waits.late_count).sum();
+        let all_ns = of_state().fold(0u64, |sum, (_, waits)| sum.saturating_add(waits.late_ns));
+        let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+        let late = of_state().filter(move |(_, waits)| count >= LEAST_SAMPLES && waits.late_ns > 0);
+        late.map(move |(key, waits)| (signed(waits.late_ns), signed(all_ns), key))
     }
 
     /// Mean ns of the waits of a state in a span of the tail beyond one of the body.
@@ -496,10 +551,11 @@ impl Kind {
         excess.filter(|(ns, _)| *ns > 0)
     }
 
-    fn cause(&self, ns: i64, key: &CauseKey) -> Cause {
+    fn cause(&self, seen_ns: i64, divided_ns: i64, key: &CauseKey) -> Cause {
         let waits = &self.waits[key];
         Cause {
-            ns,
+            ns: seen_ns + divided_ns,
+            divided_ns,
             state: key.state,
             meaning: key.meaning.clone(),
             site: key.site.clone(),
@@ -512,11 +568,26 @@ impl Kind {
     }
 }
 
+impl Waits {
+    /// Leaves what single stalls show.
+    fn take_late(&mut self) -> Waits {
+        let (late_ns, late_count) = (std::mem::take(&mut self.late_ns), std::mem::take(&mut self.late_count));
+        self.tail_ns = self.tail_ns.saturating_sub(late_ns);
+        Waits { late_ns, late_count, ..Waits::default() }
+    }
+}
+
+/// `part` of `of` in `whole`.
+fn share(of: i64, part: i64, whole: i64) -> i64 {
+    (i128::from(of) * i128::from(part) / i128::from(whole.max(1))) as i64
+}
+
 impl Cause {
     /// The part of a state of which no single wait is known.
     fn of_state(ns: i64, state: SpanState) -> Self {
         Cause {
             ns,
+            divided_ns: 0,
             state,
             meaning: None,
             site: None,
@@ -532,7 +603,7 @@ impl Cause {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use wallprof_model::{Reason, ThreadRef};
+    use wallprof_model::{MeaningSource, Reason, ThreadRef};
 
     use super::super::ThreadPauses;
     use super::*;
@@ -708,6 +779,84 @@ mod tests {
         assert!(few.causes[0].site.is_none() && few.causes[0].state == SpanState::Cpu);
         let some: Vec<_> = slow_periods(40).causes.iter().map(|cause| cause.ns / 10_000).collect();
         assert_eq!(some, [50, 37, 12], "half of it has no sample");
+    }
+
+    /// Busy periods that compute; one in fifty waits 2 ms in short polls. Of eight of these, one poll of 100 µs has a
+    /// record, which says what it is. `late` of them have late polls of 100 µs: three of four at the same place.
+    fn short_polls(late: usize) -> Group {
+        let poll = SpanState::Of(State::Blocked(Reason::Poll));
+        let slow = |id: u64| id % 50 == 7;
+        let mut spans: Vec<(u64, Span)> = Vec::new();
+        for id in 0..4_000 {
+            let mut states = SpanStates::default();
+            states.0[SpanState::Cpu.index()] = 20_000 + id % 5 * 100;
+            states.0[poll.index()] = if slow(id) { 2_000_000 } else { 0 };
+            let (start, end) = (MonoNs(id * STEP), MonoNs(id * STEP + states.total_ns()));
+            let (source, kind) = (SpanSource::Busy, "busy".into());
+            spans.push((id, Span { thread: ENGINE, source, kind, start, end, states }));
+        }
+        spans.sort_by_key(|(_, span)| std::cmp::Reverse(span.duration_ns()));
+        let options = TailOptions { tail: 0.985, ..TailOptions::default() };
+        let mut tails =
+            Tails::new(&[thread(ENGINE.0, "engine")], &sums_of(&spans), spans, &options, |_| true);
+        let slow: Vec<u64> = (0..4_000).filter(|id| slow(*id)).collect();
+        let row_lock = Meaning {
+            name: "row lock".into(),
+            software: Some("postgresql".into()),
+            idle: false,
+            holder: true,
+            source: MeaningSource::Stack,
+        };
+        for id in slow.iter().take(8) {
+            let reason = StallReason::Blocked(Reason::Poll);
+            let stall = StallRecord::new(id + 1, ENGINE, reason, MonoNs(id * STEP + 5_000), 100_000);
+            tails.add(&StallRecord {
+                blocked_ns: 100_000,
+                user: Some(stack(&["sleep_on_row", "engine"])),
+                meaning: Some(Arc::new(row_lock.clone())),
+                ..stall
+            });
+        }
+        for (number, id) in slow.iter().take(late).enumerate() {
+            let function = if number % 4 == 0 { "send_answer" } else { "sleep_on_row" };
+            let sample = LateSample {
+                thread: ENGINE,
+                source: SpanSource::Busy,
+                at: MonoNs(id * STEP + 1_500_000),
+                state: State::Blocked(Reason::Poll),
+                ns: 100_000,
+                user: None,
+                kernel: None,
+            };
+            tails.add_late(&sample, Some(&stack(&[function, "engine"])), None);
+        }
+        tails.finish().remove(0).difference.expect("eighty spans in the tail")
+    }
+
+    #[test]
+    fn waits_without_a_record_are_divided_by_late_ones() {
+        let shown = |group: &Group| -> Vec<(Option<String>, Option<String>, i64, i64)> {
+            let polls = group.causes.iter().filter(|cause| cause.state != SpanState::Cpu);
+            let of = |cause: &Cause| {
+                let site = cause.site.as_ref().map(|site| site.functions[0].to_string());
+                let meaning = cause.meaning.as_ref().map(|meaning| meaning.name.to_string());
+                (site, meaning, cause.ns, cause.divided_ns)
+            };
+            polls.map(of).collect()
+        };
+        let name = |name: &str| Some(name.to_owned());
+        // 10 µs a span are recorded, and late ones are 100 µs: 75 of them for the row.
+        assert_eq!(
+            shown(&short_polls(80)),
+            [
+                (name("sleep_on_row"), name("row lock"), 85_000 + 1_417_500, 1_417_500),
+                (name("send_answer"), None, 25_000 + 472_500, 472_500),
+            ]
+        );
+        let few = short_polls(9);
+        assert_eq!(shown(&few)[0], (None, None, 2_000_000 - 17_500 - 3_750, 0), "too few to divide by");
+        let parts: i64 = few.causes.iter().map(|cause| cause.ns).sum();
+        assert_eq!(parts, few.states.iter().sum::<i64>());
     }
 
     proptest! {

@@ -175,6 +175,8 @@ impl<'a> DifferenceJson<'a> {
 struct CauseJson<'a> {
     /// Of a span of the tail beyond the body.
     ns: i64,
+    /// The part of `ns` that no wait of its own shows: divided as the late waits are.
+    divided_ns: i64,
     /// As in folded stacks: `blocked:lock`.
     state: String,
     meaning: Option<MeaningJson<'a>>,
@@ -188,6 +190,7 @@ impl<'a> CauseJson<'a> {
     fn of(cause: &'a Cause) -> Self {
         CauseJson {
             ns: cause.ns,
+            divided_ns: cause.divided_ns,
             state: cause.state.label(),
             meaning: cause.meaning.as_deref().map(|meaning| MeaningJson::of(meaning, None)),
             user_stack: cause.user.as_ref().map(StackJson),

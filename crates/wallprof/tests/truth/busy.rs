@@ -72,7 +72,8 @@ fn tail_of_postgresql_is_the_lock_of_the_row_that_all_change() {
     let recorder = Recorder::armed(&["-p", &server.pid().to_string(), "--children"], &[]);
     // Periods are counted from the first seconds on, in which the wait for the client is found to be idle.
     server.run("pgbench", &["-n", "-f", &script, "-c", "8", "-j", "2", "-T", "8", "postgres"]);
-    let kind = busy_periods(&recorder.stop(), "postgres", "P95");
+    let recording = recorder.stop();
+    let kind = busy_periods(&recording, "postgres", "P95");
     let causes = own_causes(&kind);
     let first = causes.first().expect("a cause");
     assert_eq!(first["meaning"]["name"], "row lock", "{causes:#?}");
