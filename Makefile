@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Everything a new machine needs:
 #   make demo   installs what is missing, builds, and runs `wallprof demo lock`
 #   make test   installs what is missing, builds, and runs every test; those that record run as root, alone
@@ -8,6 +9,7 @@
 #   make lint      formatting and warnings of Rust and C; the tests of the gate itself
 #   make doc       the documentation of all crates, in target/doc; a warning is an error
 #   make deny      licences, sources and duplicates of the dependencies, by deny.toml
+#   make third-party   writes THIRD-PARTY, the licences of the libraries in the binary, by about.toml
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
 #   make bench         benchmarks of the code that runs per event or per byte, into target/bench.json: docs/benchmarks.md
 #   make bench-check   fails if that code takes more instructions or allocations than in benches/baseline.json
@@ -121,7 +123,7 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: demo test gate repeat verify kernel deny doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
 .PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
@@ -164,6 +166,11 @@ deny: rust
 	cargo deny --all-features check bans licenses sources
 	@if cargo deny fetch db > /dev/null 2>&1; then cargo deny --all-features check advisories; \
 	else echo "The list of known vulnerabilities cannot be fetched here: not checked." >&2; fi
+
+# Names and versions in it are compared with Cargo.lock by a test.
+third-party: rust
+	@cargo about --version > /dev/null 2>&1 || { echo "cargo-about is missing: cargo install --locked cargo-about --features cli, then run make again." >&2; exit 1; }
+	cargo about generate --locked --manifest-path crates/wallprof/Cargo.toml --config about.toml about.hbs --output-file THIRD-PARTY
 
 # With an explicit target, the flags do not apply to build scripts and macros, which cannot be static. The
 # profile is in Cargo.toml. The binary with symbols stays in target/TARGET/dist. It contains no path of this

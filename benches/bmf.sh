@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Benchmarks of the code that runs per event or per byte, in the Bencher Metric Format, on stdout: an object
 # of benchmarks, each with its measures, each with a value and its range.
 #

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks the instructions and allocations of code that runs per event or per byte against the stored baseline.
 #
 # usage: benches/check.sh [-b BASELINE] [check|baseline]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Functions of all benches: waiting for recorders, facts of the machine and of processes. Sourced; the caller
 # sets $wallprof, $rounds and $scratch.
 

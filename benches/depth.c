@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // depth N: calls getppid from under N functions without frame pointers, over and over, until it is killed.
 //
 // Sixty-four functions, each with its own frame, that save different registers; so that every frame of a

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The cost of recording a load of contended locks, beside that of another build.
 #
 # usage: benches/locks.sh [-r ROUNDS] [-s SECONDS] [-w WALLPROF] -b OTHER_WALLPROF

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The cost of recording, measured beside its peers in the same run.
 #
 # usage: benches/overhead.sh [-r ROUNDS] [-n OPERATIONS] [-c CPU] [-s SECONDS] [-w WALLPROF]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The cost of importing Intel PT, beside perf.
 #
 # usage: benches/pt.sh [-r ROUNDS] [-w WALLPROF] [-d FOLDER] [trace|text|memory|decode|all]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Measures the memory of `watch -a` over time under a mixed load: forks, short-lived binaries that are new
 # each time, a Redis under load, and threads that start and end.
 #

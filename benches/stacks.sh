@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The cost of complete stacks.
 #
 # usage: benches/stacks.sh [-r ROUNDS] [-s SECONDS] [-w WALLPROF] [walk|arm|share|bytes|all]

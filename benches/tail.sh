@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # What wallprof does to the latency tail of a server that runs on while it comes and goes.
 #
 # usage: benches/tail.sh [-b BLOCKS] [-s SECONDS] [-w WALLPROF] [-t TOOL]… [redis|postgres|loop]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Touches new anonymous pages and prints the time of a minor fault, in ns.
 //
 // usage: touch [ROUNDS]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The permanent cost of `wallprof watch`: the pause while it attaches, and its own CPU time and memory. Its cost for the
 # latency tail of other programs: benches/tail.sh.
 #

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Threads that hold a lock for which another thread waits. They are sampled one by one, and their own waits
  * are not folded: a finding about the lock says what its holder did. */
 #pragma once

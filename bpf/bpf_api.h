@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Every BPF file needs these: kernel types, libbpf's declarations, and inlining. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The context in which a probe runs: the current task's own, or that of an interrupt that hit this task by
  * chance.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* One CPU: the switch under way, its interrupts, the threads that ran on it, and the cost of the probes
  * there.
  *

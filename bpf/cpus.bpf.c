@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* CPUs that go offline. */
 #include "bpf_api.h"
 #include "include/limits.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* Functions that threads call on other CPUs, which these calls interrupt. */
 #include "context.h"
 #include "losses.h"

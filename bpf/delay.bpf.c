@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* Time that the kernel spends on a thread's behalf: freeing memory, compacting memory, waiting for the
  * kernel's own locks. Each interval of at least `stall_ns` is emitted; user space finds the stall that
  * contains it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The facts of a page fault: its address, and the mapping there. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The time of the page fault that a thread is in: it moves from `kernel` to a fault state. */
 #pragma once
 

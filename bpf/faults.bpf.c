@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* Page faults on user addresses, each from its entry to its completion, in user code and in system calls.
  *
  * The exception's tracepoint marks the start. The kernel's software events mark the end, and whether it

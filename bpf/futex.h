@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* What a futex is used for: a lock, whose owner may be known, or another wait. */
 #pragma once
 

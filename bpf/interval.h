@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* One interval off the CPU, or in a page fault, as its end has measured it: struct interval. */
 #pragma once
 

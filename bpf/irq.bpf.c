@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* The time that interrupts took from the thread that they hit: by CPU, cause and victim.
  *
  * Each entry is pushed on a small stack of its CPU, so that an interrupt inside another one is counted

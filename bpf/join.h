@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* A thread joins the recording: the only place where a thread's state is created. */
 #pragma once
 

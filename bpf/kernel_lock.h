@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The owners of the kernel's own locks: a mutex names its owner, and a semaphore for readers and writers its
  * writer. */
 #pragma once

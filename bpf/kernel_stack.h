@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The kernel's own stack in a tracepoint, without a walk where an equal stack was walked before.
  *
  * The kernel walks by tables (ORC) that nothing else reads. On a CPU that has just left idle, the fifteen

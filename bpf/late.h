@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* What threads do late in their busy periods: once a period has lasted longer than nineteen of twenty before
  * it. These are the samples and waits that tell slow periods from the others. */
 #pragma once

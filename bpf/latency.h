@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Histograms of how long intervals of a thread took. */
 #pragma once
 

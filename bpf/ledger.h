@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The ledger of a thread: how each ns of its wall time is charged to one state. */
 #pragma once
 

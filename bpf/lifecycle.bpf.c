@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* Threads start, end, are renamed, exec and change their cgroup: they join the recording or leave it. */
 #include "join.h"
 #include "mark.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* One look at all threads, for `wallprof stacks`. No thread is stopped, and no event is counted. */
 #include "iterator.h"
 #include "other_thread.h"

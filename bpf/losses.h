@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Counts of everything that the kernel side could not keep, by reason. */
 #pragma once
 

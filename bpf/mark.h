@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Spans that the program marks itself, with include/wallprof.h: the time that each was not running.
  *
  * A thread has the number of its current span in its memory. It is read where time off the CPU, a page fault

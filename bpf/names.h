@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* --name: matching the names of threads and programs.
  *
  * A glob is a small automaton over bytes, built in user space (crates/analysis/src/glob/states.rs). State

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* Interrupts that other CPUs send to guarded ones. The senders run on any CPU. Loaded only where a CPU is
  * guarded. */
 #include "noise.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The noise on guarded CPUs: the tasks that run there, and the interrupts that other CPUs send there.
  *
  * Interrupts on these CPUs are counted like all others (irq.bpf.c). Without a guarded CPU nothing of this

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* Waits that have not ended. */
 #include "fault.h"
 #include "iterator.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* What an iterator reads of a thread that is not current: its stacks, the owner of its lock, and its word.
  * Only sleepable programs may call the helper that reads another thread's memory. */
 #pragma once

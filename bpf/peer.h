@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The other end of the socket or the pipe that a thread waits on.
  *
  * Addresses are read when a single wait is emitted: the descriptor is still in the registers then. Whether an

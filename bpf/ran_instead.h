@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The threads that ran on a CPU while another one waited for it. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Why a thread goes to sleep: from its system call and the decisive arguments, in_iowait, the task state
  * and, for uninterruptible sleeps, the kernel functions that it sleeps in.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Records that are emitted one by one, through a ring buffer a CPU. */
 #pragma once
 

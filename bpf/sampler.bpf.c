@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* On-CPU samples: the ledger's clock and the extra events of -e. */
 #include "awaited.h"
 #include "fault_time.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The weight of each distinct pair of stacks, by thread and second. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The one-second buckets of the ledger. */
 #pragma once
 

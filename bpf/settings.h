@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* What user space decides, before loading and while the programs run. Times are CLOCK_MONOTONIC ns. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The kernel functions that uninterruptible sleepers sleep in, and the reason that each of them means. */
 #pragma once
 

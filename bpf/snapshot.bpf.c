@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* All threads, from the task iterator: at start-up, and once a second. */
 #include "iterator.h"
 #include "join.h"

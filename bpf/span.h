@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Busy periods: from the wakeup that ends a wait at an idle place to the start of the next such wait.
  *
  * A thread that leaves the CPU for a voluntary wait looks up whether the place is idle. Its states since the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The states of a span: the ledger's growth from its start to its end. */
 #pragma once
 

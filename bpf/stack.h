@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Taking stacks: the one place where frames are collected, hashed and kept.
  *
  * A stack is identified by a hash over its content, so that finding it again costs one lookup and no copy.

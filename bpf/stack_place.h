@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The place in the kernel at which a stack is taken: the key of the kernel-stack cache. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The scratch buffers in which stacks are built, one a nesting level. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Stall records: one wait that is emitted by itself. */
 #pragma once
 

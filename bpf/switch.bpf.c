@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* Switches. sched_switch closes the interval of the outgoing thread. The incoming one is settled in
  * sched_exit_tp, which runs in its own context with its user stack readable; without that tracepoint, in
  * sched_switch. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* A thread gets a CPU: its wait is over, and is charged, counted and emitted. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* A thread leaves its CPU: the running time ends, and the reason of the wait is found. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The code tables that user space writes: unwind tables by file, mappings by process. */
 #pragma once
 

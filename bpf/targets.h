@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The given targets that a task matches: the TARGET_… bits in `thread_state.matches`. names.h has the
  * targets by name. */
 #pragma once

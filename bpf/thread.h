@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The record of a thread: written by the snapshot, and once more when it ends. */
 #pragma once
 

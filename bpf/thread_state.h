@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* One recorded thread: what it is doing, its ledger, and the page fault that it is in. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Walking a user stack by unwind tables, and by frame pointer where no entry covers the code.
  *
  * Needs no kernel. A host program defines, before it includes this:

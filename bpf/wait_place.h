@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Places of voluntary waits, and what is known of them.
  *
  * By its reason alone, a poll is an idle server's wait for requests. But databases and language runtimes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Words in memory that say what a thread waits for: PostgreSQL's wait event, or one of the user's own engine.
  *
  * User space finds the address, from the exported symbol. The word is read when the thread leaves its CPU: it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The file that a wait for a disk was for: that of the system call's descriptor.
  *
  * Calls that take a path have none: their arguments are no longer in the registers, and the directory

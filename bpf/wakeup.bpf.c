@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* Wakeups: the end of the blocked part of a wait, and the waker. */
 #include "context.h"
 #include "kernel_stack.h"

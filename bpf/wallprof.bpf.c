@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
 /* The kernel side of wallprof, one object. Each subject has its own file, and each file includes what it
  * uses. */
 #include "cpus.bpf.c"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Fuzzes all targets one after the other from their seeds, for two minutes in all, with stable Rust. It needs
 # neither cargo-fuzz nor a memory sanitizer: the fuzzed code has no unsafe code. A finding is a failure; its
 # input stays in fuzz/artifacts.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* wallprof.h: marks the operations of a program, so that `wallprof tail` can say why the slow ones are slow.
  *
  *     #include <wallprof.h>

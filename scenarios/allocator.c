@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // allocator: a rare path allocates while a housekeeping thread has the allocator's lock.
 //
 // All threads share one arena. `engine` handles a tick every 200 µs; one in twenty allocates: format_error →

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // The base of scenarios with one thread, whose stacks end at main and _start, and that log their stacks: the
 // protocol of truth.h, without actors.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // backends: four processes contend for a lock in shared memory, as the backends of a database do for a row.
 //
 // Each `backend` has a client of its own, a thread of the first process, which sends a request over a socket

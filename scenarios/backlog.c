@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // backlog: datagrams arrive while no thread reads them.
 //
 // `feeder` sends a datagram every 5 ms to a UDP socket that `receiver` reads; both take a lock for each one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // barrier: a thread that only computes is interrupted because another one asks all threads of the process to
 // agree on the content of memory.
 //

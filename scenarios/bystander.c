@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bystander: threads whose waits interrupts end, on one CPU with threads that have nothing to do with it.
 //
 //   spinner    computes and makes no system call

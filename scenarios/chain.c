@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // chain: deep stacks of functions without frame pointers.
 //
 // In its first thread, in turn until the run is over:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // coldfile: a thread reads a file through memory, and its pages are not there.
 //
 // `reader` maps a file of 8 MiB and touches every eighth page of it, a round at a time: touch_page. Before

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // crowd: more busy threads than there are CPUs.
 //
 // `busy-0`, `busy-1` … compute without a pause, on any CPU: compute. There are three for each CPU, so that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // deadlock: two threads that lock the same two mutexes in opposite order, and stay; or a ring of three.
 //
 // `left` holds the accounts and wants the orders, `right` the other way round: settle_left or settle_right →

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ends: a thread that waits for the other end of a connection or a pipe, which is slow or has nothing to say.
 //
 //   worker   waits: ask_price → await_answer, send_record, serve_requests → read_request, read_output

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // eventloop: a thread that serves requests from an event loop, and a pool that works on long jobs.
 //
 //   loop     run_loop → wait_for_requests (epoll_wait), and run_loop → serve_request, which takes some

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // family: processes start processes in every way there is, and some outlive the one that started them.
 //
 // Each runs for 20 ms of its own CPU time:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fault: page faults of a given length, a page of a cold file, and faults that fail.
 //
 // The `reader` thread touches memory that a userfaultfd serves: the `server` thread fills each page in 1, 4

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fsync: a writer that appends records, and now and then waits for the disk.
 //
 // The `writer` thread appends a 512-byte record every 500 µs: append_record. After every 100th record it

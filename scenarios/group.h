@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // A control group of a scenario's own, with one limit, for the time of its run.
 //
 // Version 1: below the group that the scenario was started in. Version 2: below the root, because a group

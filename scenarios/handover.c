@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // handover: condition variables as a lock and as a queue, so often that not every wait can be recorded.
 //
 //   locker-0 …   take a lock that is a number and a condition variable, use it, and hand it to the next in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // headless: the first thread has ended, and the process works on, as a C program does whose main calls
 // pthread_exit.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // holders: threads wait for a lock, and its holder does something else each time.
 //
 // `housekeeper` sweeps the registry under its lock for some milliseconds, and leaves it alone for 1 ms:

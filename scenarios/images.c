@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // images: programs that come into being in every way there is, each doing the same work under a name of its
 // own.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // kernel_locks: threads that wait for locks of the kernel, whose holder waits for a page that does not come.
 //
 // `writer` writes a page that a userfaultfd never serves to a file: save_record. Meanwhile the kernel holds

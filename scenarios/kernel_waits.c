@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // kernel_waits: a thread that waits inside a system call for the kernel, or for a process that serves it.
 //
 //   worker   makes the call again and again: wait_once

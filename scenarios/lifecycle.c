@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // lifecycle: threads and processes that come, change their names and go.
 //
 // One after the other, each running for 20 ms of its own CPU time (`brief` ones 2 ms):

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Threads and processes that come and go, each writing down its own life.
 //
 // Truth: {"event":"life", "pid", "tid", "name", "was", "start_ns", "end_ns", "cpu_ns"}

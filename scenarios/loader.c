@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // loader: time inside the dynamic linker, and in libraries that come and go.
 //
 // In its first thread:

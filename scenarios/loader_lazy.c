@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // liblazy.so of scenario `loader`.
 
 #include "loader_lazy.h"

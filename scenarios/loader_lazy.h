@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // The functions of liblazy.so, which scenario `loader` calls for the first time one by one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // lock: a rare slow path waits for a lock that a housekeeping thread holds.
 //
 // The `engine` thread handles a tick 200 µs after the one before: handle_tick → apply_tick. About one tick in

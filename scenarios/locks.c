@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // locks: four threads contend for a lock that is made of something else than a mutex.
 //
 // Each `server` handles requests, one after the other: serve → handle_request → do_work → take → take_… It

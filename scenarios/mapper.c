@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // mapper: a thread that maps a page now and then waits for one that maps much.
 //
 // `hoarder` maps 64 MiB with all their pages in a loop, and gives them back: fill_memory. While the kernel

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // marks: threads and processes mark spans with wallprof.h, in all ways in which spans could be lost.
 //
 // Each waits until a recorder has switched marks on. After that:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // moved: the program has moved its own text to anonymous memory, as programs do that want huge pages for it.
 //
 // The only thread sleeps for 20 ms again and again: doze, called by work. Ends after 60 s, or killed. Prints

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onefile: a thread that writes a line into a file waits for one that writes much into the same file.
 //
 // `bulk` writes 32 MiB into a file in memory, again and again: write_bulk. Meanwhile the kernel holds the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // owners: threads wait for locks whose memory says who holds them, or seems to, and for what is no lock.
 //
 // `keeper` holds eight kinds of mutex and two rwlocks. Their owner is in their memory; a rwlock that is held

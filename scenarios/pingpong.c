@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pingpong: two threads that hand one byte to and fro over two pipes.
 //
 // `ping` writes and then reads, `pong` reads and then writes: serve_ball → pass_ball and await_ball. With -m

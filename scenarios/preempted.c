@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // preempted: a thread that never sleeps loses its CPU to a neighbour.
 //
 // `worker` reads the clock in a loop, pinned to one CPU, and logs each gap between two readings that is

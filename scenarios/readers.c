@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // readers: one thread that waits in one system call at four places of the kernel, in no order.
 //
 //   reader   read() of a pipe, an eventfd, a socket and a timer, each a millisecond before there is anything

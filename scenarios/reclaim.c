@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // reclaim: a thread that wants memory must free some first.
 //
 // `writer` writes into a file of 256 MiB through memory, page by page and round after round, in a control

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // relay: a thread waits for a lock whose holder waits for an answer from a third thread.
 //
 // `front` looks a price up every 5 ms: look_up → take_prices. `middle` has the lock while it asks `back` over

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // requests: an engine handles short requests, one in thirty of which is slow for a known cause (-k).
 //
 // `engine` handles a request every 1.5 ms: few enough that each of its waits is emitted by itself. Slow are:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // runqueue: a thread that has been woken waits for its CPU.
 //
 // `hog` spins without a pause. `server`, pinned to the same CPU, wakes every 10 ms and does next to nothing:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // shapes: frames of every shape that compilers make, and stacks inside signal handlers.
 //
 // In its first thread, in turn until the run is over:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C++ part of shapes: methods that call each other through their class' table.
 
 #include <cstdint>

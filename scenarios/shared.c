@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // shared: one mutex of two processes, in a file that both have mapped.
 //
 // With -k the process holds the mutex until its time is over. Without, it waits for the mutex:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // shootdown: a thread that only computes is interrupted by changes of another thread to their memory.
 //
 // `worker`, pinned to one CPU, computes without a pause. `mapper`, pinned to the next one, protects and

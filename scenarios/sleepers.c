@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sleepers: threads in voluntary waits. None of these waits is a stall.
 //
 //   sleeper       nanosleep, 20 ms at a time

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // spin: threads that never wait, in user mode, in the kernel, and half and half.
 //
 // `user` computes (spin_in_user), `kernel` reads /dev/zero (spin_in_kernel), `half` does both in turn, each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stops: another process stops this one for 60 ms of each 100.
 //
 // `worker` computes: compute. `poller` waits for nothing, in poll with a timeout of 7 ms: poll_nothing. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // storm: more births than a machine is usually asked for.
 //
 //   storm forks    N processes that end at once, RATE a second

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // When the calling thread was off the CPU, by the kernel's own records of its context switches
 // (PERF_RECORD_SWITCH, perf_event_open(2)). A thread's CPU clock does not say: where a hypervisor takes the
 // CPU it stands still, at once or at the next tick, though the thread did not wait.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // throttle: threads compute without a pause, in a control group that may use a fifth of a CPU.
 //
 // `worker` computes: compute. After 20 ms of each 100 ms the kernel keeps all of them from running.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // timeouts: threads that wait for 20 ms, each in its own way, over and over.
 //
 //   ticker      usleep: comes back a little late each time

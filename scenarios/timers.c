@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // timers: a thread sleeps until just after the time for which very many timers are set.
 //
 // `sleeper` sets thousands of timers to one time (set_timers), and sleeps until 50 µs after it: doze. They

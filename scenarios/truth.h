@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // The base of all scenarios, which log their own behaviour: a clock, a pseudo-random sequence, named threads
 // that start and stop together, and JSON lines on stdout.
 //

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Actors that write down how long each of their waits took by their own clock, and that work in between.
 //
 // Truth: {"event":"waits", "tid", "name", "count", "total_ns", "max_ns"}

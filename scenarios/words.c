@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // words: a process that says in its memory what it waits for, as databases do. One thread sleeps for a
 // millisecond again and again, and writes a word before.
 //

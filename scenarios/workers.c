@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // workers: threads that wait for work, for a time or for each other, as they should. None of them is late.
 //
 //   queue        `worker` threads at a queue, which `producer` fills by a timer

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The speed of the page: records 400 threads for a minute, writes the page three times, opens it three times in a
 # headless Chromium and drags over it. Prints milliseconds by the page's own clock. Needs root, gcc, chromium and the
 # npm packages that tests/readers/run.sh puts into target/readers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a page takes to open, and to draw again while a drag selects: milliseconds by the page's own clock.
 //
 //   node speed.mjs FILE.html

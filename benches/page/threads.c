@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* 400 threads that sleep, and hold one of 8 mutexes now and then, for as many seconds as the argument says.
  */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A latency loop: computes for 10 µs over and over and prints the actual time of each turn.
 //
 // usage: loop SECONDS

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # wallprof beside its peers: the slowdown of a workload, the own cost of each tool, the time until a picture
 # is drawn, and the share of complete stacks.
 #

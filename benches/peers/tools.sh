@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The profilers that are compared. Sourced. For each NAME in $tools: start_NAME FILE starts to record the
 # whole machine into FILE, with its pid in $tool, those of further processes of it in $also, that of a process
 # that receives its data in $beside, and returns when it records; prepare_NAME, if there is one, comes once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a command that insists on raising how much memory it may lock (RLIMIT_MEMLOCK) where that is not
 // permitted, although nothing of it needs the raise: kernels since 5.11 charge the memory of BPF to the
 // control group.

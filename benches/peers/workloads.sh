@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The workloads. Sourced. run_NAME prints "METRIC VALUE" lines, smaller is better: `mean`, and `p50`, `p99`
 # and `p999` where the workload prints them, in µs. set_up_NAME and tear_down_NAME stand around all rounds.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests in a closed loop on a number of connections, with percentiles of their latency over windows of
 // time.
 //

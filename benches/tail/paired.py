@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Latencies under several conditions, each beside the same block's `nothing`.
 
 Lines on stdin: block, condition, requests, P50, P99, P99.9 and the longest in ns. For each condition and percentile: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Compares the waits in a scenario's own log with those of a tool: one object of counts.
 # Input: the lines of the log, slurped. $waits: the tool's waits, in the form of tools.sh.
 #

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Compares profilers with ground truth: each tool of tools.sh records the same scenarios, which log their
 # waits by their own clocks. check.jq counts the waits that the tool reported with the right length, reason,
 # stack and waker. Writes the table of docs/truth.md.

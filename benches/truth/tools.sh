@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The profilers that are compared. Sourced. For each NAME in $tools: start_NAME PID starts to record, with its
 # own pid in $tool, and returns when it records; after its end, waits_NAME prints its waits, one a line:
 #

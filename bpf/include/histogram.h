@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Log-linear buckets, 16 an octave: the same index as crates/model/src/histogram.rs, which a test
  * compares. */
 #pragma once

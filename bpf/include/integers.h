@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The kernel's names of integers, for headers that are compiled for BPF and for the host. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The few kernel types that the probes read, each field relocated by CO-RE (a full vmlinux.h is most of
  * the time of a BPF compile). Field order and size here mean nothing; names and nesting do. */
 #pragma once

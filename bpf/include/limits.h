@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Sizes of the kernel side's maps and buffers, each with its reason. */
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Reasons of blocked time, each declared once: the number in records and in recordings, the name, and whether
  * a thread enters such a wait voluntarily. crates/model generates its `Reason` from this list, and the
  * recording's SQL from that. Append; never reorder. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Everything that crosses from the kernel side to user space, declared once. Plain integers, no padding:
  * Rust's view of these is generated from the object's type information. Times are CLOCK_MONOTONIC ns. */
 #pragma once

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Numbers of x86_64 system calls whose arguments or results the probes read (asm/unistd_64.h). A test
  * compares them with the table of crates/probe/src/reasons.rs. */
 #pragma once

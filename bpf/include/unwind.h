@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Unwind tables as they lie in memory: crates/unwind builds them, bpf/unwind.h walks by them. Plain integers,
  * little endian. x86_64 register names by role: sp, fp (rbp), bx (rbx); an address is an ELF virtual address
  * unless said otherwise.

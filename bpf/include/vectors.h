@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Interrupt vectors with tracepoints of their own (irq_vectors:*): most interrupts of a virtual machine.
  * The number is the one in interrupt_key; crates/probe names them by the same list. Vectors that report
  * hardware errors are left out: their time is not worth a program. */

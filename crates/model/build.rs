@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generates `Reason` into OUT_DIR from the list that the kernel side shares (reasons.h is
 //! bpf/include/reasons.h).
 

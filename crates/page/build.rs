@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Makes the page around the data from `web/`: all modules as one script, with the hashes that the page's
 //! Content-Security-Policy lets run.
 
@@ -73,6 +74,9 @@ fn bundle(web: &Path) -> String {
     for module in MODULES {
         script += &format!("// {module}.js\n");
         for line in read(&web.join(format!("{module}.js"))).lines() {
+            if line.starts_with("// SPDX-") {
+                continue;
+            }
             if line.starts_with("import ") {
                 assert!(line.ends_with(';'), "{module}.js: an import takes one line");
                 continue;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compiles bpf/ to one object and generates its Rust view (maps, programs, records) into OUT_DIR.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compresses the SQL of the schema, which the binary contains.
 
 use std::fs::File;

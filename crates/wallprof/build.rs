@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compiles the scenarios of `wallprof demo` into one program, which the binary contains in compressed form, as it
 //! does the pages of `wallprof help`.
 

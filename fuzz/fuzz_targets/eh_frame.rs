@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ELF images become a table or an error, and a table answers for every address.
 #![no_main]
 

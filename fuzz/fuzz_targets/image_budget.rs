@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Small ELF files with large sizes in their headers: headers, sections and unwind entries from a grammar, in
 //! a file with holes. A table is built within its budget, or the build ends with an error.
 //!

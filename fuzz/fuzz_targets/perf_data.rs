@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Streams of perf.data become events in the order of time, or an error.
 #![no_main]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Any bytes as an Intel PT trace of a generated program, or of a program that is part of the input. The
 //! trace is decoded and replayed, whole and by segments, without panic or hang. The self times of every
 //! thread add up.

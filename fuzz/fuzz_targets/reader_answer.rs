@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bytes from the process that reads foreign files are an answer with one entry for each address, or no
 //! answer.
 #![no_main]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recordings with the right schema and hostile rows: numbers out of range, unknown ids, cycles, texts and
 //! blobs in place of integers. Every reader ends with a view or with an error.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Any text as the output of `perf script` becomes events in the order of time, or an error.
 #![no_main]
 

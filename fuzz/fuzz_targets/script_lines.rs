@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lines as `perf script` prints them for a trace, generated from its grammar: several threads, CPUs and
 //! files, calls and returns that match or do not, errors and switches. Some fields are wrong.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A sink that drops all events and checks only that time does not go back.
 
 use wallprof_import::{RecordingFacts, Sink};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Renders every view of a recording and drops the output.
 
 use std::io::sink;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Handles orders with two stages each, until it is stopped:
  *     cc -O2 -I include include/examples/orders.c -o orders && ./orders &
  *     wallprof record -p $! -d 5 && wallprof tail */

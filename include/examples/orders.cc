@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // The same in C++: c++ -O2 -I include include/examples/orders.cc -o orders
 #include <wallprof.h>
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Whether the first finding names the cause: starts real software with a planted cause, records it, and checks
 # the first finding for cause, place and culprit. The twin, the same without the cause, must have no findings.
 #

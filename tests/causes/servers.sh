@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Databases and servers for the cases: each runs from $WORK, with a socket or port of its own.
 #
 # A start_… function returns once its server answers, and leaves the server's process id in $server.

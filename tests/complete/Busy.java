@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** Busy with maps, strings and threads that hand work to each other. */
 import java.util.HashMap;
 import java.util.Map;

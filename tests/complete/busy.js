@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Busy with objects, sorting and JSON, and asleep in between.
 
 function make(n) {

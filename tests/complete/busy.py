@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Busy with dictionaries, regular expressions, JSON and hashes, and asleep in between."""
 
 import hashlib

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # How many user stacks of real software are complete: records the whole machine while PostgreSQL under
 # pgbench, Redis under redis-benchmark, a C++, a Rust and a Go program, python3, node and java run together.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How complete the user stacks of a recording are: in all, by process, and why the others are not.
 
     summary.py RECORDING [LEAST]

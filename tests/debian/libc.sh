@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Unpacks the C library of Debian 13 into target/debian/trixie: tests run their scenarios on it, beside that of this
 # machine. Its condition variables are those of glibc 2.41. Without a network the tests are skipped.
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Debian's packages of this release and the next, through a list of sources of our own: nothing is installed.
 # Sourced by scripts that set STORE, a folder for lists and settings, and define say.
 

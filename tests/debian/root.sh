@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a command in a Debian 13: its C library, runtimes and servers, on this kernel. wallprof itself runs outside
 # of it, as beside a container.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What docs/fleet.md says about bad inputs: hostile names, older tables, half a file, a clock that stepped.
 
     bad_inputs.py FLEET STORE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the questions of docs/fleet.md in DuckDB and ClickHouse, and compares with what was planted.
 
     check.py PIECES FLEET [--write]

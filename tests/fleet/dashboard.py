@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the queries of contrib/grafana-clickhouse.json in ClickHouse, with the macros of Grafana's data source replaced.
 
     dashboard.py FLEET

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The SQL of docs/fleet.md in DuckDB and in ClickHouse (chdb).
 
 A block of the document is a fenced one whose language is `sql`, for both engines, or `sql ENGINE` and a word for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes a fleet's tables from the recordings of record.sh: copies of their rows, shifted to hosts and hours.
 
     generate.py PIECES FOLDER [--small] [--seed N]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Records the pieces that a fleet is made of: real programs, each in a healthy and in a sick variant.
 #
 #   tests/fleet/record.sh FOLDER [-d SECONDS] [-j LANES]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Asks a generated fleet the questions of docs/fleet.md, in DuckDB and in ClickHouse, and checks the answers.
 #
 #   tests/fleet/run.sh [full]

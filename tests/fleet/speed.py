@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times the questions of docs/fleet.md on a fleet, and prints the table for the document.
 
     speed.py FLEET STORE [RUNS]

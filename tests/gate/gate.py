@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The gate: all that a change must pass. docs/gate.md describes it.
 
     tests/gate/gate.py                      the gate: every step, then one table

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the gate does with tests that fail: always, in half of their runs, with a defect, by a crash, by silence.
 
 The test program here is a script that prints what the harness of Rust prints.

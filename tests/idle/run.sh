@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Whether an idle machine is reported as idle: watches everything while servers without clients and an
 # interactive shell run, and counts the stalls that are critical.
 #

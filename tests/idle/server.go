@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An HTTP server on a free port, with a ticker that fires once a second.
 package main
 

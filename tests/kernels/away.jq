@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The required content of a recording that was made while a CPU went offline and came back, and the wall clock
 # was stepped by an hour: prints one sentence for each thing it does not.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The required content of a recording of the lock scenario on any kernel: prints one sentence for each missing
 # part. Times are meaningless under emulation, so presence and consistency are checked.
 #

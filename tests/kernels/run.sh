@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Boots Debian's kernels in an emulator, records the lock, chain and deadlock scenarios in each with the
 # release binary (WALLPROF: another one), checks what the recordings say (lock.jq, stuck.jq, away.jq), and writes docs/kernels.md.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The required stalls of the deadlock scenario on any kernel: prints one sentence for each missing part.
 #
 # Its threads never come back: their stacks are read from outside, by an iterator over sleeping threads.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs every attack of docs/reliability.md that is a test, by the module that contains it. `make test` runs
 # the same tests among all others. Here a flood has a million rows, and a module without tests is an error.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The attacks of run.sh, run without rights as the user that calls it.
 
 usage: hostile.py ATTACK SECONDS FOLDER

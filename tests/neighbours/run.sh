@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the attacks of hostile.py as another user against `record -a` and `watch -a`, and compares each with a
 # harmless twin.
 #

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A headless browser, and the requirements of every check: no unexpected dialog, nothing on the console,
 // nothing fetched from the network.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a differential flame graph of two lock scenarios in a browser and uses it as a reader does: look, zoom, search.
 //
 //   node diff.mjs FILE.svg DIFF.json

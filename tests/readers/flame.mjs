@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a flame graph of the lock scenario in a browser and uses it as a reader does: hover, zoom, search.
 //
 //   node flame.mjs FILE.svg

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a page with hostile names of a thread, a mark, a function and a program's file: no script in them runs, none
 // becomes an element, and all are shown.
 //

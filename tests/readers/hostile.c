@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A thread with a hostile name that waits for a pipe, in functions to which objcopy gives hostile names.
  *
  *   hostile THREAD_NAME

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a picture with hostile names: no script in them runs, and none becomes an element of the document.
 //
 //   node hostile.mjs flame|diff FILE.svg NAME

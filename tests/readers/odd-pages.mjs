@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens pages of odd recordings: without stalls, without samples, of one thread, of thousands, of a killed recorder, of
 // Intel PT. Each opens without an error, has the threads and the sums of `report --json`, and draws what a drag selects.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens the page of a recording in a browser and uses it as a reader does: drags, zooms, filters, searches, follows a
 // link. Compares its numbers with what `report --json`, `stalls --json` and folded stacks say of the same time.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads an export for the Firefox Profiler with the viewer's own code, and compares it with the recording.
 
     python3 read_firefox.py PROFILER_CLI.js FILE.json STALLS.jsonl REPORT.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares the tables of `wallprof export --to parquet` with the recording, as DuckDB and ClickHouse read them.
 
     read_parquet.py RECORDING.db FOLDER

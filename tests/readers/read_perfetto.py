@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads an export for Perfetto by Perfetto's own definitions, and compares it with the stalls of the recording.
 
     python3 read_perfetto.py FILE.perfetto-trace STALLS.jsonl REPORT.json

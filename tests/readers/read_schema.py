@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Validates what `--json` prints against `wallprof help schema`, and runs the questions of docs/assistants.md.
 
     read_schema.py WALLPROF FOLDER QUESTIONS.md

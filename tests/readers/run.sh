@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Opens pictures and exports of wallprof in the usual programs: a browser, speedscope, go tool pprof,
 # inferno-flamegraph, the Python package of Perfetto, that of the Firefox Profiler, DuckDB, ClickHouse (chdb), and
 # validates what --json prints.

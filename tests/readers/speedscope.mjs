@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens an export of the lock scenario in speedscope and looks for the wait for the lock.
 //
 //   node speedscope.mjs FILE.json PICTURE.png

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks that the release has the same bytes in each folder: builds the last commit in two clones, in folders
 # of different depth and length, and compares.
 #

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Whether `wallprof runs --compare` separates a lock that is held longer from the noise between equal runs.
 #
 #   tests/runs/run.sh [-n TRIALS] [-s SECONDS] [-k TIMES]

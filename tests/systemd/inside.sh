@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The tests inside the container, with systemd as process 1. The last line is the result.
 set -uo pipefail
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs contrib/wallprof.service under the real systemd: started, reloaded, killed, restarted and stopped.
 #
 # systemd is process 1 of a container whose root is an overlay of this machine's, so that nothing is left

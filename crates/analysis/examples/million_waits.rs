@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who costs whom in an invented minute of 400 threads and a million waits, and what it costs to find out.
 //!
 //! `cargo run --release -p wallprof-analysis --example million_waits`

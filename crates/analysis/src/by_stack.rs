@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is computed from a stack, once for each stack that a reader shares among its stalls.
 
 use std::collections::HashMap;

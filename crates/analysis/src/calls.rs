@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls by function, for recordings that hold every call, and their difference between two recordings.
 
 use std::cmp::Reverse;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The counters that moved while a thread was stalled: their values in the second before, at the stall, and
 //! in the second after it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Durations as users write them: `50us`, `1.5ms`, `30s`, `2m`; a bare number is seconds. And as users read
 //! them, in the one format of every text: `50.0 µs`, `1.21 s`.
 

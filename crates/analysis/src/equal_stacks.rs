@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Groups of stalls with equal stacks: a recording with a million stalls has few of them.
 //!
 //! A group keeps no stall, only the number of its longest one. The number of groups is bounded, and stalls

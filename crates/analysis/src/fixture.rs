@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stalls and stacks for the tests of all folders. A fact that a test does not set is absent.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shell globs over names: `*` any run of characters, `?` one character, `[a-z]`, `[!a-z]` (or `[^a-z]`)
 //! one of a set, `\` takes the next character as it is. A glob matches the whole name.
 //!

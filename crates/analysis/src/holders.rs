@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where the holder of a lock was while another thread waited for it: off the CPU itself, as its own stalls
 //! say, or where it let go.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which states made a thread late, and which threads a report shows first.
 
 use wallprof_model::profile::Thread;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Equal values, kept once and numbered.
 
 use std::borrow::Borrow;

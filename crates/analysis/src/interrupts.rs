@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interrupt time by cause, over all CPUs and victims.
 
 use std::collections::{BTreeMap, HashMap};

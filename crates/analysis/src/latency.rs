@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A latency distribution as counts, percentiles and buckets.
 
 use wallprof_model::Histogram;

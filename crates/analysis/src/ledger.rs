@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A thread's wall time as a partition into states, from the exact times and the samples that were recorded.
 //!
 //! On-CPU time outside interrupts and faults is exact; a trace divides it into `user` and `kernel` exactly,

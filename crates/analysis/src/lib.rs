@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Results from a recording's plain values: every number that is computed rather than measured,
 //! and the small languages users type (durations, sizes, times, globs).
 //!

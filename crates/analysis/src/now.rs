@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! All threads at one look: groups of equal stacks, and who waits for whom.
 
 use std::cmp::Reverse;

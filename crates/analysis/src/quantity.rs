@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A decimal number with a unit, read exactly: what durations and sizes have in common.
 
 use std::error::Error;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a process did not receive while it was stalled: its receive queues that grew, and the packets that
 //! were dropped, by the counters of its sockets.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether events recur: with a fixed period, or at one place of the wall clock's second.
 //!
 //! Events that overlap or follow each other closely are one occurrence. At least five occurrences are needed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A function's name shortened for one line or one sentence.
 
 /// A demangled name without what does not help to find it: parameters, the contents of generics,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where in the program a stack was, in the program's own words.
 //!
 //! The leaf of a waiting thread's stack is plumbing: `__lll_lock_wait`, `futex_wait_queue`, `schedule`. A

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sizes as users write them: `64MiB`, `1.5G`, `512kB`; a bare number is bytes.
 
 use crate::quantity::{QuantityError, Units, parse};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Groups of stalls by thread, reason and place, with the threads that ended them; and the longest stalls
 //! one by one.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Weights by key, with a bound on the number of keys: what the stalls of a group share.
 
 use std::collections::HashMap;

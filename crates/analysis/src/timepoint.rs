@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Timestamps as users write them, and the time of a recording that they mean.
 //!
 //! | written | means |

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Accounts of threads, of the processes they form and of the whole recording.
 
 use std::collections::BTreeMap;

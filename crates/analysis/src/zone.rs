@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The time zone in which times of day are read and shown. The caller, which knows the environment, passes
 //! it in.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cache of downloads: for each build id a folder with the file `debuginfo`, as in elfutils. An empty
 //! file means that no server had one.
 //!

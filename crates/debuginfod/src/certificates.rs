@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The authorities that this machine trusts, for servers that speak TLS.
 
 use std::fs::File;

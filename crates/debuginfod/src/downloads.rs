@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The queue of build ids, and the thread that requests them.
 
 use std::collections::{HashSet, VecDeque};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Debug files from debuginfod servers: a thread requests them by build id and keeps them in the cache that
 //! elfutils and gdb use.
 //!

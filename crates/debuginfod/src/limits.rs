@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many files are requested, and how long an answer may take.
 
 use std::time::Duration;

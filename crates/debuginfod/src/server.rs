@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One request to one server: downloads the debug file of a build id.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The environment variables of debuginfod clients, as `debuginfod-find(1)` describes them.
 
 use std::ffi::OsString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Answers of real and of hostile servers: the files that are kept, and that callers do not wait.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The speed at which the text that `perf script` prints of a trace becomes calls, on all CPUs.
 //!
 //! `cargo bench -p wallprof-import --bench script`

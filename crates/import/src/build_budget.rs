@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What building the unwind table of one file may take. A recording names files that anybody may have
 //! written.
 

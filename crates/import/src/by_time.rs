@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A queue by time: the earliest item comes out first; items of the same time come out in the order of
 //! insertion.
 

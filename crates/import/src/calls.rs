@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A thread's call paths as events of the model: ticks become nanoseconds, and each path gets the number by
 //! which events refer to it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A sample's callchain, divided into the kernel's addresses and the thread's own.
 
 use crate::format::attr::{Attr, sample};

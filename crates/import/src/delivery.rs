@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Delivery of a session's events to a sink, in batches.
 
 use crate::session::Session;

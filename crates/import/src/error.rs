@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reasons why nothing could be imported.
 
 use std::fmt;

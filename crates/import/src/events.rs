@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The events of a recording. One is the clock that samples running time, some report switches and wakeups,
 //! the others are only counted.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Gaps in traces, counted by cause and named as losses of a recording.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Opens an input that the user names, without waiting forever.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recordings of other profilers, turned into the events that wallprof records itself.
 //!
 //! [`import`] reads perf.data, a file or a stream, in constant memory. It gives a [`Sink`] events: threads,

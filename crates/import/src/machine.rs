@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The importing machine: whether it is the recorded one, and whether its kernel's symbols fit the recorded
 //! kernel.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Puts records into the order of time. perf writes its per-CPU buffers one after the other, and marks the
 //! end of each round through all of them.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Steps of a timeline as events of the model: intervals divided into seconds of the wall clock, waits as
 //! samples, latencies and stalls.
 

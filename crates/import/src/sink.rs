@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The receiver of an import's events.
 
 use wallprof_model::{Event, MonoNs};

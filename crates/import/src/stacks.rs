@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Callchains and stack dumps become modules, frames and stacks of the model, each emitted once.
 
 use std::collections::hash_map::DefaultHasher;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Threads by tid: their names in records, and the timelines of threads with events.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One thread's activity over time, by the records of a perf.data file: intervals on a CPU, waits, and time
 //! of unknown state.
 //!

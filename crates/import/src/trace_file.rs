@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes the perf.data of `wallprof record --intel-pt`, for wallprof and for perf: records of the kernel and
 //! traces of the processor, unchanged. So one decoder reads all traces.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stack dumps become user stacks: registers and the copied top of a stack, walked with the unwind tables of
 //! the mapped files.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generated recordings with address filters (`perf record --filter`): the filters are read from the file and
 //! resolved by its mappings.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generated recordings with Intel PT, whole or damaged. An import of a whole one has the decoder's result
 //! for the same trace; an import of a damaged one has gaps and counts.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `perf script`'s text of samples: threads, stacks, and sums that are those of the text.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whole streams are imported; damaged ones end in an error or a count.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Speed of reading packets, following blocks and replaying calls, on a recording of 28 MB:
 //! `WALLPROF_PT_DATA=FOLDER cargo bench -p wallprof-intel-pt`, where FOLDER has big.perf.data.xz and
 //! target.elf.xz.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets, blocks and calls of a generated program's trace, which needs no recording.
 //!
 //! `cargo bench -p wallprof-intel-pt --bench generated`

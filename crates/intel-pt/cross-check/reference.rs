@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls and returns of a generated trace, by Intel's decoder.
 
 use libipt::enc_dec_builder::{EncoderDecoderBuilder, Frequency};

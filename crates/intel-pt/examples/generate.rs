@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes a generated recording of any size, to test readers of perf.data.
 //! `cargo run --release -p wallprof-intel-pt --example generate -- --seed S --bytes N
 //! --out DIR` writes DIR/perf.data, the traced program DIR/target, and DIR/truth.txt. The latter has a line

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The decoder's view of the recorded programs: the bytes of their code, and their functions.
 
 /// An address space, numbered by the caller: one for each state of a process's mappings. Addresses in the

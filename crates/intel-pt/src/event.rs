@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events of control flow: calls, returns, jumps between functions, changes between user code and the kernel,
 //! starts, ends and gaps. Errors are events, too: a gap has its place and cause, and a resumption has the
 //! place of its end.

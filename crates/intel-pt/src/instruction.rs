@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The effect of one instruction on control flow, in the trace's terms: no packet, a branch result, or an
 //! address.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Intel Processor Trace: packets → control flow → timed calls and returns → call paths.
 //!
 //! Pure: bytes of the trace and of the code come in as slices, events and numbers go out. The crate opens no

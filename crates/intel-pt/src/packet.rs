@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packets of the trace (Intel SDM vol. 3, "Intel Processor Trace", packet definitions), one variant a
 //! packet, with payloads as plain integers. `packets` reads them from bytes; `flow` applies their meaning for
 //! control flow.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads packets from bytes, and finds the next synchronisation point after bytes that are not a packet.
 //!
 //! A reader has a position, and the one state that changes the meaning of bytes: whether a block of BIP items

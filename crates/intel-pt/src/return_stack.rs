@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The return addresses to which a compressed return refers: the last 64 calls, as the processor keeps them
 //! (SDM, "RET compression"). It is not the call stack: it is cleared at every PSB and never unwinds.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs of code: each goes from one address to the next place at which a packet is needed, and follows direct
 //! calls and jumps on the way. A run is decoded once and then looked up. The run after a branch or a return
 //! is cached as a link.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The time of the current packet, in ticks of the time-stamp counter, from TSC, TMA, MTC, CYC and CBR
 //! packets.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Converts ticks of the time-stamp counter to perf's nanoseconds, by the numbers of a TIME_CONV record
 //! (`perf_event_mmap_page` in linux/perf_event.h).
 

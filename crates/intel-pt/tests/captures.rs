@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces of real processors: all their bytes are known packets.
 
 use std::collections::BTreeMap;

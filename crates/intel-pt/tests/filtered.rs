@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generated traces of some functions: every event is true, and time is charged to the called functions.
 
 use std::collections::BTreeMap;

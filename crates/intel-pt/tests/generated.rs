@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decodes generated traces of many seeds, and compares every event with the machine's.
 
 use std::collections::BTreeMap;

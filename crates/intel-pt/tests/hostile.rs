@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Damaged and random traces make gaps, but no panic, no hang, and no time that does not add up.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generated traces as perf.data, decoded by perf: an independent check, also of the file's format.
 
 use std::path::Path;

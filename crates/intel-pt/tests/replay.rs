@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Replays the synthetic recordings and compares the counts with the truth.
 
 mod support;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decodes the synthetic recordings, and compares every call and return with the truth.
 
 mod support;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cost of one record of the kernel side: a stall with its reason, and a second of a thread.
 //!
 //! `cargo bench -p wallprof-live --bench records`

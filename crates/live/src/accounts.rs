@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ledgers cut into one-second buckets: from the sums that the kernel side keeps per thread to what each
 //! second adds.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stacks in which the dynamic linker binds a function at its first call: which function, and which file has
 //! it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The budgets of the builders of unwind tables: memory and time of each file, memory of all builders
 //! together, and CPU time of each user's files.
 

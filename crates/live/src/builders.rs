@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Threads that build unwind tables. The table of a big program takes seconds, in which the follower reads
 //! further news.
 //!

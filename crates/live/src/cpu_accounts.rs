@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! CPU time of the recorder that is charged to users: a token bucket for each user.
 //!
 //! There are three kinds of work that a user's files and processes cause, each with accounts of its own: a

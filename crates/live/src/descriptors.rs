@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The file descriptors that this process can still open. Without any, programs have no names and counters
 //! are not read.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The file behind a page fault: the kernel side knows its name, and the process knows its path.
 //!
 //! Owns the reading of `/proc/PID/maps` (`proc_pid_maps(5)`) for this. Where the process has ended or has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Holders of SQLite's locks on files. A busy handler sleeps and asks again: no thread wakes it, and no word
 //! in memory names the holder. The kernel's list of file locks does, while the lock is held.
 //!

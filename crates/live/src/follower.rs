@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread that keeps the tables of the kernel's walker current. It waits for news of mappings, orders the
 //! unwind tables of new files, and writes the list of mappings of each process.
 //!

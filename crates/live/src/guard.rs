@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rows about guarded CPUs → intrusions. Which threads may run there is decided here, by name.
 
 use std::sync::Arc;

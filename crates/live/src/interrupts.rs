@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names of interrupts: softirqs and vectors by the kernel's numbering, device interrupts by
 //! `/proc/interrupts`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The interface of a session to the kernel: the probes' maps and rings, and the clocks.
 //!
 //! [`Probes`] is the real one. Tests of the session use a fake that runs timelines, so that they need neither

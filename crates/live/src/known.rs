@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The processes that are known, updated from the kernel's news, and their changes since the walker's lists
 //! were written.
 

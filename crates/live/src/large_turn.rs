@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A lock with a time limit: only one builder of tables at a time may use much memory.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The live source: drives the probes and converts their records into the model's events.
 //!
 //! Owns the order in which things become known (threads, then stacks, then what refers to them) and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One look at all threads, with complete stacks: `wallprof stacks`.
 //!
 //! Owns the passes over the threads, and the stacks that they find. Records nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Samples of threads that held a lock for which others waited. A wait gets the first sample of the lock's
 //! owner between its start and its wakeup: one that was taken later could be after the release.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The other end of a wait on a socket or a pipe: its addresses, as the kernel side sent them, and its
 //! process, where that is on this machine.
 //!

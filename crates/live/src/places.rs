@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Places where threads wait, and what was learned about them so far: a lock's own waiters, or others, end the
 //! waits there.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! CPU quotas of control groups: how long they throttled the groups of recorded processes.
 //!
 //! The kernel counts, per group, how often and how long it was throttled (`cpu.stat`). That is read once a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One live recording: from loaded probes to the last event.
 //!
 //! Owns when events are emitted: once a second, or once for several seconds, everything that belongs to past

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stacks as the kernel side took them → modules, frames and stacks of the model, each emitted once.
 
 use std::collections::{HashMap, HashSet};

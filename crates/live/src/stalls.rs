@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One off-CPU interval or page fault as the kernel side sent it → stalls of the model.
 //!
 //! Pure. Sets the reason of a wait (preempted, runnable, or blocked on something), and whether the wait was

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel side's thread numbers, tids and names.
 
 use std::collections::{HashMap, VecDeque};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How long a wait must be to be sent as a record, when there are more waits than the recorder can afford.
 //!
 //! Pure. The threshold of voluntary waits rises first. That of others rises only when they alone are too

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What processes call themselves: the title that a server sets (`postgres: app shop [local] idle`), or the
 //! script that an interpreter runs. A finding names the holder of a lock by it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The mappings of untracked processes since their exec.
 //!
 //! With `--name` a process is recorded from its exec on. It may have ended before its first stack is read,

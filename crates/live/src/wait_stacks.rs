@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The functions in the stacks of waits: their identities, what rules say about them, and the distance of a wait
 //! from its thread's loop.
 //!

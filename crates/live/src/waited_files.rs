@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The path of a file whose descriptor a system call waited on. The kernel side knows its name, and the
 //! process knows its path.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Words in the memory of processes that say what their threads wait for: which processes have one, and where.
 //!
 //! Rules name a variable that a file exports. A process that has mapped the code of that file has the word, at

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls: what was counted for each call path of a thread, by sources that see every call and return.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The container of a thread, by the path of its control group.
 
 /// Digits of an id of docker, containerd, CRI-O and podman.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of the machine, of recorded processes and of the application, over time.
 
 use crate::thread::ThreadKey;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ids that a recorder of bounded size reports to its source as deleted from the file.
 
 use crate::stack::{FrameId, ModuleId, StackId};

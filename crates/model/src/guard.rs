@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Noise on a guarded CPU, and the allowed threads there.
 
 use crate::thread::ThreadRef;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Log-linear latency histograms with edges that never change, so that they add up over time,
 //! threads and hosts.
 //!

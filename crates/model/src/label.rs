@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Labels of a recording: what its user says about it, such as `version=1.4`.
 //!
 //! They are bounded, because each run of a fleet carries them into every table and every page.

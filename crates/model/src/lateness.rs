@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How late a thread returned from a stall.
 //!
 //! A thread that slept 20 ms because it asked for 20 ms is not late; one that comes back 60 µs after that is

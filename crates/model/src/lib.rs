@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The vocabulary of wallprof: time, threads, ledger states, stacks, and the events that
 //! carry them from a source (live probes, perf.data, Intel PT) to the recorder.
 //!

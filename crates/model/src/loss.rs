@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Everything that a recorder, an import or a watcher can fail to record: one registry of names and meanings.
 //!
 //! `docs/losses.md` has the same list; a test compares the two. Names are promised: programs read them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a wait means to the users of the software: `row lock`, `GIL`, `client idle`.
 //!
 //! A [`StallReason`] is the kernel's word. It says `poll` for a row lock of PostgreSQL.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Threads as they are at one look, without a recording.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The user to whom memory and time of the recorder are charged.
 
 /// The user for processes whose owner is not known: they ended before they could be looked at.

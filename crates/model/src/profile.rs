@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The in-memory model that every view and every finding reads: the contents of a recording as plain values.
 
 use std::collections::BTreeMap;

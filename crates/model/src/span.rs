@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Spans: operations of the application, each on one thread, with the time of each state in them.
 //!
 //! Single spans are examples. Sums by kind and duration have every span, however many there are.

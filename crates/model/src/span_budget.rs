@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Budgets of spans: how long an operation may take, by its kind.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stacks as sources deliver them: ids first, contents once.
 
 /// A source's own number for one distinct stack.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The states of the ledger and the reasons a thread is blocked for.
 
 // `Reason`, its numbers and its names: generated from bpf/include/reasons.h.

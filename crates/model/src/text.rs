@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Characters that must be escaped before they reach a terminal, a page or a log: names come from programs
 //! of other users.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The identity of a thread.
 
 use std::sync::Arc;

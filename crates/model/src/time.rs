@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two clocks and the conversion between them.
 //!
 //! Everything is measured on CLOCK_MONOTONIC; times of day are derived from anchors, so that a step

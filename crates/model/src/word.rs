@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Words in the memory of processes that say what their threads wait for.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Columns of numbers as bytes, small after compression: variable-length integers, and differences of
 //! neighbours where neighbours are alike. `web/data.js` reads them.
 

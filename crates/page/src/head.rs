@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The part of the data that is JSON: the recording as a whole, findings, names, and what is not on the page.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sums of the ledger as columns. The page computes the states of a selection from them.
 
 use wallprof_analysis::bins::BinnedLedger;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A recording as one HTML file: findings, threads over time, counters, heat maps, stalls and a flame graph of
 //! what the reader selects. It opens without a network.
 //!

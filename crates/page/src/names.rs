@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every text of the page once, escaped, by its number.
 
 use std::collections::HashMap;

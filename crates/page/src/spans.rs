@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kinds of spans: percentiles, why the slow ones are slow, and the slowest.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! All stacks of the page as one tree of functions, outermost first. A stack is the node of its leaf.
 
 use std::collections::HashMap;

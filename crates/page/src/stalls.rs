@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The stalls of the page: those that matter most, where there are more than fit.
 
 use std::collections::{HashMap, HashSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The weights of stacks by bin, so that the page adds up those of a selection.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Line charts of counters, on the time axis of the threads. uPlot draws them.
 
 import { valueText } from "./format.js";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Colours of states. Running is orange, waiting for a CPU yellow, blocked blue to purple, voluntary waits pale. The
 // hues are those of Okabe and Ito, which people with any colour vision distinguish; neighbours differ in
 // lightness, too, and blocks have labels.

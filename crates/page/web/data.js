@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The data of the page: a head in JSON, and columns of numbers as `src/columns.rs` writes them.
 
 /** The compressed text in the page as columns. */

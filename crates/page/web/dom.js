@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements and canvases. Foreign names become text nodes and canvas text, never markup.
 
 /** An element with attributes, listeners (`onclick`) and children; strings become text. */

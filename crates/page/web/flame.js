@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flame graph of the selection. Its leaves are states: why the time passed there.
 
 import { percentText, timeText } from "./format.js";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers as people read them.
 
 /** `412 ns`, `5.27 ms`, `12.3 s`, `1 h 2 min`: three digits. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grids of heat maps.
 
 /** A column a step of time, a row a power of 2^(1/2) of how late a stall made its thread. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ledger of a selection: the time of each thread in each state.
 //
 // Sums are recorded by bins of whole seconds. A selection that ends within a bin has the single stalls exactly,

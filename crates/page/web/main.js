@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page: reads the data, keeps what the reader looks at, and draws everything again when that changes.
 
 import { Clock, countText, countedText, percentText, timeText } from "./format.js";

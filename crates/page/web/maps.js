@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Heat maps of the selected stalls: how late they made threads over time, and where in the second they started.
 
 import { countedText, timeText, timeTicks, tickText } from "./format.js";

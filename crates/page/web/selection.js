@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the reader looks at, and its form in the fragment of the URL: a link opens the same view.
 
 export const SORTS = ["time", "thread", "what", "late", "duration", "place", "waker", "owner"];

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kinds of spans: their percentiles, why the slow ones are slow, and the slowest, each a link to its time.
 
 import { countText, countedText, percentText, timeText } from "./format.js";

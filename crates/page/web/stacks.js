@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stacks as a tree of functions, and the flame graph of a selection.
 
 import { firstAbove, grouped, startsOf } from "./data.js";

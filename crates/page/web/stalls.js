@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The single stalls, and the states that each was in.
 
 import { firstAbove, grouped } from "./data.js";

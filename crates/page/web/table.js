@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of stalls: only the rows that are seen are elements.
 
 import { countText, countedText, timeText } from "./format.js";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads over time: a strip a thread, which shows for each column of pixels the share of each state, and above it
 // how late stalls made the thread. Two canvases: what is recorded, and the selection with the selected stall.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The memory from which the kernel's walker reads tables and lists: chunks that user space writes through
 //! mappings.
 

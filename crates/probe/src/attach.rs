@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Attaching the object's programs to the kernel.
 //!
 //! The object says how: the section of each program names its attach point. Programs for tracepoints attach

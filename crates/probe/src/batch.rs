@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reading and deleting many entries of a hash map with few system calls.
 
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The generated view of bpf/: skeleton, records and constants. Also reads records from bytes.
 
 use std::io::Read;
@@ -115,6 +116,8 @@ pub fn name_from_bytes(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -158,5 +161,85 @@ mod tests {
         assert_eq!(record_from_bytes::<u32>(&[1, 0, 0, 0, 9]), Some(1));
         assert_eq!(name_from_bytes(b"ab\0cd"), "ab");
         assert_eq!(name_from_bytes(b"\xff"), "\u{fffd}");
+    }
+
+    macro_rules! functions {
+        ($($constant:ident $name:literal),* $(,)?) => { [$((libbpf_sys::$constant, $name)),*] };
+    }
+
+    /// Functions of the kernel by their number, which bpf.h gives out.
+    const FUNCTIONS: [(u32, &str); 26] = functions![
+        BPF_FUNC_copy_from_user_task "bpf_copy_from_user_task",
+        BPF_FUNC_find_vma "bpf_find_vma",
+        BPF_FUNC_get_attach_cookie "bpf_get_attach_cookie",
+        BPF_FUNC_get_current_pid_tgid "bpf_get_current_pid_tgid",
+        BPF_FUNC_get_current_task_btf "bpf_get_current_task_btf",
+        BPF_FUNC_get_smp_processor_id "bpf_get_smp_processor_id",
+        BPF_FUNC_get_stack "bpf_get_stack",
+        BPF_FUNC_get_task_stack "bpf_get_task_stack",
+        BPF_FUNC_ktime_get_boot_ns "bpf_ktime_get_boot_ns",
+        BPF_FUNC_ktime_get_ns "bpf_ktime_get_ns",
+        BPF_FUNC_ktime_get_tai_ns "bpf_ktime_get_tai_ns",
+        BPF_FUNC_loop "bpf_loop",
+        BPF_FUNC_map_delete_elem "bpf_map_delete_elem",
+        BPF_FUNC_map_lookup_elem "bpf_map_lookup_elem",
+        BPF_FUNC_map_lookup_percpu_elem "bpf_map_lookup_percpu_elem",
+        BPF_FUNC_map_update_elem "bpf_map_update_elem",
+        BPF_FUNC_probe_read_kernel "bpf_probe_read_kernel",
+        BPF_FUNC_probe_read_kernel_str "bpf_probe_read_kernel_str",
+        BPF_FUNC_probe_read_user "bpf_probe_read_user",
+        BPF_FUNC_ringbuf_query "bpf_ringbuf_query",
+        BPF_FUNC_ringbuf_reserve "bpf_ringbuf_reserve",
+        BPF_FUNC_ringbuf_submit "bpf_ringbuf_submit",
+        BPF_FUNC_seq_write "bpf_seq_write",
+        BPF_FUNC_task_pt_regs "bpf_task_pt_regs",
+        BPF_FUNC_task_storage_delete "bpf_task_storage_delete",
+        BPF_FUNC_task_storage_get "bpf_task_storage_get",
+    ];
+
+    /// The numbers in the object's calls: instructions of 8 bytes (Documentation/bpf/standardization/instruction-set.rst)
+    /// in the sections of ELF that can be executed (elf(5)).
+    fn called() -> BTreeSet<u32> {
+        const CALL: u8 = 0x85;
+        const EXECUTABLE: u64 = 4;
+        let object = object();
+        let number = |at: usize, bytes: usize| {
+            object[at..at + bytes].iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let at = |at: usize| number(at, 8) as usize;
+        let (sections, bytes, count) = (at(40), number(58, 2) as usize, number(60, 2) as usize);
+        let mut called = BTreeSet::new();
+        for section in (0..count).map(|section| sections + section * bytes) {
+            if number(section + 8, 8) & EXECUTABLE == 0 {
+                continue;
+            }
+            let code = &object[at(section + 24)..at(section + 24) + at(section + 32)];
+            for instruction in code.chunks_exact(8).filter(|instruction| instruction[0] == CALL) {
+                match instruction[1] >> 4 {
+                    0 => _ = called.insert(u32::from_le_bytes(instruction[4..].try_into().expect("4 bytes"))),
+                    1 => {}
+                    kind => panic!("docs/licences.md says that there are no other calls: {kind}"),
+                }
+            }
+        }
+        called
+    }
+
+    #[test]
+    fn functions_of_the_kernel_are_those_that_the_page_about_licences_has() {
+        let page = include_str!("../../../docs/licences.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `bpf_"));
+        let documented: BTreeSet<String> =
+            rows.filter_map(|row| row.split_once('`')).map(|(name, _)| format!("bpf_{name}")).collect();
+        let name = |number: u32| {
+            let known = FUNCTIONS.iter().find(|(known, _)| *known == number);
+            known.map_or_else(|| format!("function {number} of bpf.h"), |(_, name)| (*name).to_owned())
+        };
+        let called: BTreeSet<String> = called().into_iter().map(name).collect();
+        assert!(called.len() > 20, "{called:?}");
+        assert_eq!(
+            called, documented,
+            "say in docs/licences.md whether the kernel offers it to the GPL alone"
+        );
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reading the clocks of the kernel side.
 
 use wallprof_model::{ClockAnchor, EpochNs, MonoNs};

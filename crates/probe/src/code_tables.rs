@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The code tables of the kernel's walker: unwind tables by file, mappings by process.
 //!
 //! This can live on another thread than the probes that walk. Everything that a process's list refers to is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes of code, as they happen: the sideband's, and processes that the walker met without their mappings.
 
 use std::cell::RefCell;

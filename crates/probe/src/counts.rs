@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the kernel side counts on each CPU: losses, runs of the probes, and run queues.
 
 use std::io;

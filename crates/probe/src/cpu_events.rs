@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The events that are attached on each CPU: the ends of page faults, the sampling clock, and extra events.
 //!
 //! A CPU that goes offline loses its events for good (kernel/events/core.c, perf_event_exit_cpu). When it is

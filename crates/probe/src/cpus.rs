@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sets of CPUs as the kernel and perf write them: `0-3,8`.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Allocation of the arena's words: first fit over free extents. Freed extents rest before they are allocated
 //! again.
 //!

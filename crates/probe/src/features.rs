@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The attach points of this kernel, from its type information and never from its version.
 
 use std::collections::HashSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Records that the kernel side emits one by one, through a ring buffer a CPU.
 
 use std::cell::RefCell;

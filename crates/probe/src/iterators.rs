@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The programs that run once for each task, when user space asks.
 
 use std::io::{self, Read};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The live side of wallprof: the features of this kernel, the events that can be counted, and the probes.
 //!
 //! The only crate with BPF and unsafe code. It aggregates nothing beyond the kernel side's sums, and names no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One look at all threads, without a recording: three programs of the object, and no tracepoint.
 
 use std::io::Read;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory that is freed and not returned to the kernel yet.
 
 /// An allocation of at least this many bytes returns to the kernel as soon as it is freed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! libbpf's own messages: kept for the error that follows them, never printed.
 
 use std::sync::Mutex;

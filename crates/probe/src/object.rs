@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The object: opened, configured and loaded.
 
 use std::mem::MaybeUninit;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `perf_event_open(2)`: the sampling clock, extra events, and the rings that report mappings.
 
 use std::io;

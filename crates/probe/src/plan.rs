@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which programs are loaded, from the options and the kernel's features: values in, values out.
 
 use std::collections::BTreeMap;

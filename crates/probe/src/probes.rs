@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The loaded probes: attach once, arm, read, disarm.
 
 use std::io;

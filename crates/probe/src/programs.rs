@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the verifier makes of each program. They are loaded for the answer, and not attached.
 
 use std::mem::MaybeUninit;

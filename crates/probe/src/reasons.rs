@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a sleep in a system call, or in a kernel function, waits for: the one table of reasons.
 //!
 //! The kernel side applies it (`bpf/reason.h`), and reads arguments where the class requires that.

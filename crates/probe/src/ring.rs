@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The pages that the kernel shares for one event: a control page, and records that the kernel writes and
 //! user space reads.
 

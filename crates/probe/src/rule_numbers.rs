@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The numbers of unwind rules: the rule that each one stands for, its users, and the numbers that are free.
 //!
 //! Handles numbers only; the caller writes the kernel's array.

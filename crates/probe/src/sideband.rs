@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Changes of processes from perf's own side-band: executable mappings, execs, forks and exits, as they
 //! happen.
 //!

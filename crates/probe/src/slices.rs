@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The time slice of the recorder's threads, which run beside the threads that they record.
 
 /// The least that the kernel grants, ns (sched(7), `sched_runtime` of a thread without real-time priority).

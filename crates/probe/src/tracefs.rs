@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A private tracefs where none is mounted: a detached mount that no other process sees, and that ends with
 //! its descriptor.
 

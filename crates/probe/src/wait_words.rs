@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where processes say in their memory what they wait for: the map that the kernel side reads at switch-outs.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Each file of bpf/ includes what it uses: it compiles by itself, whatever the object includes before it.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel side's bucket index, compiled for the host, against the model's.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cost of writing one second of a busy machine: ledgers, samples, latencies and stalls of 400 threads.
 //!
 //! `cargo bench -p wallprof-recording --bench second`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Records an invented minute of a busy machine and prints its cost: time for each kind of row, bytes in the
 //! file, and the time to read everything.
 //!

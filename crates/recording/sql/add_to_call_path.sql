@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 INSERT INTO call_path (thread, id, parent, frame, outside_code, calls, incomplete, entered_before, unwound,
     self_ns, total_ns, complete_ns, min_ns, max_ns
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

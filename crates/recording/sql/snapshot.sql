@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Fills `main`, a new recording, with some seconds of the attached `flight`. `cut` has one row: the first and
 -- the last second, and their start and end in monotonic time. Ids do not change.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- The tables of a recording. Users query the views in views.sql, which turn codes into names, text ids into
 -- text and monotonic times into times of day. Numbers here are packed for size:
 -- - times: nanoseconds of CLOCK_MONOTONIC;

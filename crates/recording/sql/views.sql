@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- The views that users query. `EPOCH(x)` is the time of day of the monotonic time x. schema.rs expands it.
 -- lists.rs expands the lists with an item for each sum of a ledger or for each reason.
 

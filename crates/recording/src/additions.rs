@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Additions to a complete recording: metrics and marks of the application, in one transaction.
 
 use std::collections::HashMap;

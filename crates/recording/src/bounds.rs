@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits on the memory that a reader takes for a recording of unknown origin.
 //!
 //! Rows refer to texts, frames and stacks by number. So a file of a few megabytes can name one long text a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The size budget: selects the stalls that are kept one by one, and those that are folded into counts.
 //!
 //! It is a token bucket on the size of the file: first a burst, so that short recordings keep everything,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The call paths of a thread, each with its function and its numbers.
 
 use std::collections::HashMap;

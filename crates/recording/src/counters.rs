@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters and marks for readers: the values around a time. Memory holds a few seconds of them, whatever the
 //! length of the recording, as long as callers ask for increasing times.
 

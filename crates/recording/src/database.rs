@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The database of a recording while it is written: connection, transactions, and the size of the file.
 
 use std::path::{Path, PathBuf};

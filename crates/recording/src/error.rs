@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Errors of a recording's file: facts, each with one sentence for the user.
 
 use std::fmt;

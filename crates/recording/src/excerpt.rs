@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots: some seconds of a recording that is being written, as a recording of their own.
 //!
 //! This module reads the one file and writes the other. The recorder takes no part and does not wait, and it

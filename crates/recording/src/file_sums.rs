@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sums of living threads as the file has them: histogram cells that grow with each commit.
 //!
 //! To add to a row, SQLite searches for it, reads it, computes the sums and writes it. Where the sum is known,

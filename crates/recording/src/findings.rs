@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Findings, the meanings of waits and who costs whom in the file, for users who query it with SQL. They are
 //! those of the complete recording.
 //!

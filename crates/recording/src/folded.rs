@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The stalls that the size budget folded into counts.
 
 use rusqlite::Result as SqlResult;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recordings of unknown origin: no code in a file runs, neither when it is read nor when it is changed.
 //!
 //! SQLite evaluates parts of a schema: triggers and views, conditions and defaults of tables, expressions of

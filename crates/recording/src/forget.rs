@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deletes from a bounded recording: first rows outside its window, then the rows that only those referred
 //! to.
 //!

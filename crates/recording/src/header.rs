@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The first hundred bytes of a SQLite file. They identify a file without opening it as a database.
 //!
 //! Layout: <https://www.sqlite.org/fileformat2.html#the_database_header>. Reading closes a file descriptor,

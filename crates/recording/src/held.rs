@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! References of open stalls. The rows of open stalls outlive the window, so the rows that they refer to must
 //! stay, too.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ids of a source and their rows, and other state of the recorder about rows that it has written.
 
 use std::collections::{HashMap, HashSet};

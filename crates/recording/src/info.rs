@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The recording as a whole: its source and times, its losses, its cost.
 
 use rusqlite::{Connection, Result as SqlResult, Row};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Gives texts and stacks their row numbers, once each, so that no text or stack is written twice.
 
 use std::collections::HashMap;

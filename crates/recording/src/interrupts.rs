@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interrupt time by CPU, interrupt and victim.
 
 use rusqlite::Result as SqlResult;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs and interrupts on guarded CPUs. Rows of one thread are merged.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The numbers that the stalls of the last commits have in the file, for other parts of the program that
 //! refer to stalls.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Effects of the kernel on threads: delays on their behalf, functions called on other CPUs, CPU quotas that
 //! were used up.
 

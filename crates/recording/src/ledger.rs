@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The numbers of a ledger's bucket: one list, which makes table `bucket` and every statement over it, and is
 //! their order.
 

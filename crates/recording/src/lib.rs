@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The recording: one SQLite file that `record` and `import` write and every view reads. No other crate uses
 //! SQLite.
 //!

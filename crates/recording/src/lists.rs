@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lists in the SQL of this crate, with one item for each sum of a ledger or for each reason of blocked time.
 //!
 //! SQL text writes such a list as `EACH_SUM[SEPARATOR][ITEM]`, `EACH_REASON[SEPARATOR][ITEM]`,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names that are added to a complete recording: lists the frames without a name, and writes names in one
 //! transaction.
 //!

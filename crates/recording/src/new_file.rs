@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The file of a new recording: its permitted place, its owner, and its contents before the first event.
 //!
 //! It is made under a temporary name and renamed when it is whole, so that no file without a schema ever has

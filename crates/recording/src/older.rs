@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recordings of a former shape: of an older schema, or of the current one before a column was added.
 //!
 //! Schema 1 was written in nine layouts, which differ in tables and columns. A reader sees each in the

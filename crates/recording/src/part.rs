@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A part of a bounded recording: what a watcher writes into tables while the recording goes on.
 //!
 //! Consecutive parts have each second, sum and stall once. Temporary views of the tables' names show the part,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The data of the next commit: new rows, and sums to be added to rows. All ids are the file's.
 //!
 //! It is kept until a commit has succeeded, so that nothing is lost when a full disk has free space again.

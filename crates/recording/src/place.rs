@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The place of an output file after its symbolic links are followed.
 //!
 //! Links are followed by the rule of `fs.protected_symlinks` (proc_sys_fs(5)), whatever its setting is: a

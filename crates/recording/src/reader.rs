@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An open recording as its readers share it: the connection, and caches of rows to which many others refer.
 //!
 //! The modules that read one kind of row each stand on this one; [`crate::Recording`] stands on them.

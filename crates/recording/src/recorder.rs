@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The writer: takes events, adds up those of one row, and commits about once a second.
 //!
 //! It owns the file while it is written. It does not interpret events, and it omits nothing but the stalls

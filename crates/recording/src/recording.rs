@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A recording as its readers see it: the values of the profile. Thread keys and stack ids are the file's row
 //! ids. Every method reads the recording as it was when it was opened.
 

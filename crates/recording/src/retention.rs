@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Retention of a bounded recording: its newest commits, as many as its limits of time and size allow.
 //!
 //! This module is pure. Each commit ends a generation of rows. Whole generations are deleted, the oldest

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Typed values out of rows. SQLite has one integer type, and any column may hold anything: a value that does
 //! not fit is an error, never a wrapped number.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The schema: the contents of a new file before the first event, and the marks of a recording.
 //!
 //! A column that is added keeps the schema number: in a file without it, readers see 0, or NULL where the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sums by second, which are the buckets of the ledger and the samples. One second is loaded at a time.
 
 use std::ops::{Bound, RangeBounds};

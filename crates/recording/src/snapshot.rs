@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Opens a recording for a reader: a consistent, read-only view, in whatever state its writer left it.
 //!
 //! A finished recording is one plain file. One that is being written has `-wal` and `-shm` beside it, and

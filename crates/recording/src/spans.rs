@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Spans: their sums by thread, kind and duration, and single ones. Written here and read here.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stack ids → frames with names. Loads the tree once and each frame once.
 
 use std::cell::{Cell, OnceCell, RefCell};

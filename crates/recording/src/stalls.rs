@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The stalls of a recording one by one, oldest first. Memory holds 16 bytes for each stall that the filter
 //! accepts. The records themselves are read on demand.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The facts with which a recording starts.
 
 use wallprof_model::{ClockAnchor, Labels, MonoNs, SpanBudgets};

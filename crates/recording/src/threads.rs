@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The threads of a recording, each with its ledger, its latencies and the number of its stalls.
 
 use std::collections::BTreeMap;

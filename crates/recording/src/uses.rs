@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reference counts of numbered rows. In a bounded recording, rows that no other row refers to are deleted.
 //!
 //! Two kinds of reference keep a row. Sums of seconds and stalls are deleted with the window, so that the

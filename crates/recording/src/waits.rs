@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The stalls that are waits, or time slices of one that waited for a CPU for longer, in the form in which the search for meanings reads them: without names, so that
 //! a million takes about a second.
 

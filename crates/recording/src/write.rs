@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes pending rows and sums in one transaction.
 
 use rusqlite::{Connection, Result, ToSql, params};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A recording stays within its size budget, and counts the stalls that it folded.
 
 mod fixture;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Call paths are read as they were emitted: their tree, their functions and their numbers.
 
 mod fixture;

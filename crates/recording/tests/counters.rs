@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters and marks: those of the recorder and those that are added later are read around any time.
 
 mod fixture;

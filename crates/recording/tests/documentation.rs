@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `docs/recording.md` is complete: it has every view with its columns, every table, and queries that work.
 
 mod fixture;

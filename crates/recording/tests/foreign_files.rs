@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files that are no recording, are damaged, or were made by an attacker give an error in one sentence and
 //! never a panic.
 

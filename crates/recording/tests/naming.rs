@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names that are added later: the frames that are listed, the names that are written, and those that stay.
 
 mod fixture;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recordings of older schemas. `tests/old` has one that each earlier layout's own writer wrote, from the
 //! same events as far as it knew them.
 

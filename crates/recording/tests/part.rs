@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Consecutive parts of a bounded recording have everything once.
 
 mod fixture;

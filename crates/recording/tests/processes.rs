@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests that need a second process: a recorder that is killed at any time, readers of another user, a
 //! recording that is read while it is written, and the owner of the file under sudo.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sums that are read do not depend on the grouping of deltas into events and of events into commits.
 
 mod fixture;

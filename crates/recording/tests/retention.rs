@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A bounded recording keeps its window whole, and nothing else.
 
 mod fixture;

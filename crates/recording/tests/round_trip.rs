@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every event is read as it was emitted.
 
 mod fixture;

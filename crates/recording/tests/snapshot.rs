@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A snapshot is a recording of some seconds of another one, which continues.
 
 mod fixture;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Handles orders with two stages each, until it is stopped: `cargo run --release --example orders`, and beside it
 //! `wallprof record --name orders -d 5 && wallprof tail`.
 

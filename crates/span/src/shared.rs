@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The memory that a process shares with recorders: `include/wallprof.h`, version 1.
 
 use std::cell::Cell;

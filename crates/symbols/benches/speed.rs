@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cost of normalising and resolving, in time and in anonymous memory, on this process and its libc.
 //!
 //! `cargo bench -p wallprof-symbols`; with libc's debug symbols installed it shows what they cost.

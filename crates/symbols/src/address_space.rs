@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The executable mappings of a process, sorted and without overlap.
 //!
 //! Owns no files and no facts about modules. Each mapping carries the number that turns its addresses into

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The bytes of files that are compared with others of the same build id, by the users who map them.
 //!
 //! Files are compared while the table of processes is locked. Any user can map copies of one large file without

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds separate debug files, and checks that they belong to their module.
 //!
 //! A candidate counts only if it has the module's build id. A module without a build id has no debug files

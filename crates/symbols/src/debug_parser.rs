@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Debug information of one file: functions, inlined functions, files and lines. The one home of blazesym.
 //!
 //! Owns no limits: a crafted file can make a parser allocate without end or keep it busy. The files of others

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A thread that parses the debug information of one protected file.
 //!
 //! Such a file is honest, but may be large: a signal must end a recording while the thread is busy. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A trait for servers of debug files, so that the crates that name frames do not depend on a network
 //! library.
 

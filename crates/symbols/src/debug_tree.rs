@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Searches a folder of debug files, in any layout, for files with given build ids.
 //!
 //! Owns the walk and its limits: folders, files and time. Links to files are followed, links to folders are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Symbol names as people write them: C++ and Rust paths instead of their encoded forms.
 //!
 //! Names come from foreign files. A short encoded name can expand to one of exponential length, so the result

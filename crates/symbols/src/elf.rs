@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Facts of an ELF file that are needed before any symbol: its build id, and how file offsets become virtual
 //! addresses. Sections are read by [`crate::section`], symbols by [`crate::resolver`].
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The records of ELF files of both classes, little-endian, as crate `object` declares them.
 //!
 //! Owns one form for both classes. Ranges of bytes come from [`crate::read_at`]: `object`'s own readers lend

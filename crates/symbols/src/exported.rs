@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The names under which a module exports its functions.
 //!
 //! One address often has several names, and which of them debug information or a symbol table shows differs

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How a file may be read: whether other users can change it, and whether a read of it can block.
 //!
 //! No call here waits for a file system. `statx(2)` with `AT_STATX_DONT_SYNC` returns attributes that the

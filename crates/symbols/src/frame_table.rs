@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers for distinct frames.
 
 use std::collections::{HashMap, HashSet};

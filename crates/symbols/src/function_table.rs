@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Start and end of each function of a module. The Intel PT decoder follows control flow and needs the
 //! function of any address; names come from the resolver.
 //!

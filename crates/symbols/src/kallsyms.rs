@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The running kernel's functions by address, from `/proc/kallsyms`.
 //!
 //! Read once. The kernel's debug information is never read: it is large, and names are enough.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Classifies kernel stacks by the names of their functions: where the profiler's own frames end, and whether
 //! an interrupt is on the stack.
 

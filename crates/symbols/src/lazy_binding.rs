@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Functions that the dynamic linker binds at their first call: finds, from files alone, the function that a
 //! call binds and the library that exports it (x86-64).
 //!

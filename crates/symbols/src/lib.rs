@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Turns addresses into names, in two steps.
 //!
 //! 1. **Normalise**, at once and cheaply, because processes end: [`Processes`] turns an address of a process

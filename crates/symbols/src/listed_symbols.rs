@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The functions of a file's symbol tables: `.symtab`, `.dynsym`, and MiniDebugInfo.
 //!
 //! A table is read in one pass of bounded pieces and is never mapped. Only candidates for the requested

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Opens the files that processes have mapped, and identifies them.
 //!
 //! Paths come from other processes. A FIFO must not block the opener, a device must not be opened, and a file

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where `/proc` shows the memory of a process whose first thread has ended.
 
 use std::path::Path;

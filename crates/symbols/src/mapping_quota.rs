@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The limits on mappings: of the processes of each user, and of all users together.
 //!
 //! A charge is stored with the mappings that it counts and ends with them. A list of mappings that processes

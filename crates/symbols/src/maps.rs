@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lines of `/proc/PID/maps` (`proc_pid_maps(5)`), executable ones only.
 
 use std::ffi::OsString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! MiniDebugInfo: a small ELF file, packed with xz, in section `.gnu_debugdata` of a stripped program. It
 //! has the functions that the program's dynamic symbols leave out. Format: gdb's manual, *Debugging
 //! Information in a Special Section*.

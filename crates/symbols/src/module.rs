@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The distinct files from which code was mapped: their identities and headers. A file can be opened again
 //! after its process has ended or its name was removed.
 //!

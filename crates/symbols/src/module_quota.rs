@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The limits on modules: of all users together and of each user.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files that a program will map when it starts, guessed without running it: itself, its interpreter, and
 //! the libraries that those need.
 //!

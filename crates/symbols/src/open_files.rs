@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A bounded cache of open files of modules. The least recently used file is closed first.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One module's file with all its sources of names, and how an address gets its name from them.
 //!
 //! Owns the checks around it: files are looked over before they are parsed, debug information is read only

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames without a name yet, by module: resolving them in batches is cheap, one by one it is expensive.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names of PLT stubs (x86-64), which are in no symbol table: `write@plt`, demangled as other names are.
 //!
 //! A stub jumps through a slot of the GOT, and the relocation of that slot names the function.

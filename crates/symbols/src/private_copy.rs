@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A copy of a file's symbols and debug sections, in memory that other processes cannot change.
 //!
 //! A process that has mapped a file dies of SIGBUS when the file is cut short, and the file can change after

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Processes and their executable memory over time: turns addresses into frames that are valid in every
 //! process and after the processes have ended.
 //!

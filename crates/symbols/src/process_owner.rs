@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The user to whom a process is charged.
 
 use wallprof_model::Owner;

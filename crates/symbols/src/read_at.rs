@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bounded reads at an offset: the only way in which this crate reads a foreign file or a memory image.
 //!
 //! No file is read whole. A length from a file is compared with a limit and with the size of the source

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How much time and how many bytes the files of other users may take, and how reading is stopped.
 //!
 //! One budget covers all reading of such files: headers, symbol tables, MiniDebugInfo and debug information,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ELF virtual addresses → functions, inlined functions, files and lines.
 //!
 //! Owns the state between calls, and the set of files that are given up. [`crate::parsed_module`] reads one

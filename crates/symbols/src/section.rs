@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An ELF file's section headers, checked before the file is parsed.
 //!
 //! Owns the checks that keep a hostile file from costing memory: where sections lie, and how much

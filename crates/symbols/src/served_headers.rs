@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Headers of files that another program serves (FUSE), and of other users' files from other machines. Opening
 //! or reading such a file may never return, so that a reader ([`crate::reader`]) does it, ordered by a thread
 //! that waits for the reader alone.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A module whose file is only touched by a reader, because a read may block for ever.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Processes of a recording: turns addresses into frames without reading any process of this machine.
 //!
 //! Events come in the order of time, so that only the newest image of each process is kept. Files are

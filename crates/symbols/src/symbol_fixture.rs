@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Symbol tables for tests.
 
 use object::elf::{EM_X86_64, SHF_EXECINSTR, SymbolType};

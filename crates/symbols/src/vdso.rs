@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The vDSO: code that the kernel maps into every process and that has no file.
 //!
 //! Its image is copied from this process's own memory into a memory file, so that it is a module like any

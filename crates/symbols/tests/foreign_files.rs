@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files of other users that are crafted, or cut short while they are read: the recorder goes on in bounded
 //! memory and counts them. Ordinary files of other users have all their names.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Damaged and hostile ELF files: fewer names, never a crash.
 
 mod support;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Run-time code of real processes: names from perf maps and jitdumps, while the process runs and after its
 //! end.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The function that a call binds, in programs that gcc has built.
 
 mod support;

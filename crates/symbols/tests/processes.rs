@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Processes that delete, replace, hide and change what they run, and processes that are gone too soon.
 
 mod support;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Addresses of real programs: the names that each kind of file gives, and those that it must not give.
 
 mod support;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files that another program serves: only a reader touches them, and one that never gets an answer is given
 //! up.
 

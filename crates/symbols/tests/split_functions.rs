@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Functions in several parts (`DW_AT_ranges`): each part has the function's name, lines and inlined
 //! functions, as a function in one part has them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stripped programs: names from dynamic symbols, from MiniDebugInfo and from separate debug files, and
 //! none where those do not cover an address.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One Parquet file: rows are gathered by column, and written as row groups.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The folder of tables: a file for each table, host, hour and recording, whole from the moment it is
 //! visible.
 //!

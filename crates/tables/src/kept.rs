@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files of watchers in a folder of tables, which are bounded: the oldest parts are removed first, each
 //! from all tables.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The stacks that a recording's files of an hour have: each is a row once an hour.
 //!
 //! Parts of a watcher share them. A hidden file beside the parts names the stacks that each part has written, so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recordings as Parquet tables that ClickHouse, DuckDB, Spark and Trino read as they are.
 //!
 //! A table is a folder, with a file for each recording and hour:

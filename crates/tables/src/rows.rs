@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rows of each table, in the order of its columns.
 
 use wallprof_model::histogram::range_from_bucket;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The tables and their columns. `docs/parquet.md` describes them for users.
 //!
 //! A table may gain columns, at its end. A column keeps its name, type and meaning.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The identity of a stack on every host: a hash of what it consists of.
 
 use std::sync::Arc;

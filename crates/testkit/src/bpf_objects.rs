@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The BPF programs and maps that a process has loaded, and whether they are still there without it.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The JSON of `report --json` and `stalls --json` as docs/recording.md promises it. A field that is missing
 //! or of another type fails the test that reads it.
 

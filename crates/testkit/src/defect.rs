@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Failures that no second run excuses.
 //!
 //! `tests/gate` runs a live test that failed again, by itself. It does not where the message starts with

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recordings of tests that failed, kept after the test.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Scaffolding that the tests of several crates share: skips that are counted, and, with the feature
 //! `recorder`, the wallprof binary, its scenarios, real servers, and the JSON that the contract promises.
 //!

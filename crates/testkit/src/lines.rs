@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lines from a child's pipe, with a limit on the time that a test waits for one.
 
 use std::io::{BufRead, BufReader, Read};

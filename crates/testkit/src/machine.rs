@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a live test needs before it may start: the machine for itself, and BPF.
 //!
 //! A test that reserves the machine is a *live* test: it records, or measures time. All other tests are

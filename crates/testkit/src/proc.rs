@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the kernel itself counts about a thread: the second measurement of the ledger.
 
 use std::fs;

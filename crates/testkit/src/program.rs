@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The wallprof binary as a test of the command line runs it.
 
 use std::process::{Command, Output, Stdio};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof record` as a child process, and what the readers print about its file.
 
 use std::fs::{self, File};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A Redis server and its benchmark.
 
 use std::io::ErrorKind;

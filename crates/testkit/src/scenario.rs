@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A scenario as a child process, and the truth that it prints (see scenarios/truth.h).
 
 use std::io::Write;

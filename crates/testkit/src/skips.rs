@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests that do not run, or do not demand everything, on this machine.
 //!
 //! Each skip is printed, and written to the file that `WALLPROF_SKIPS` names: `make test` counts its lines at

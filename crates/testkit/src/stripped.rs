@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A scenario without its symbols.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What else a machine does while a test runs: what a measured figure is worth.
 
 use std::fmt::{self, Display, Formatter};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `tests/flaky.toml`: few entries, complete, and mended in time.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Test code reports a test that cannot run through `wallprof_testkit::skip`, which counts it. It does not print
 //! the word itself: a printed line is captured by the test harness, and no total has it.
 

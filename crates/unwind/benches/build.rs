@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The speed of building tables: rows of the file in a second, on one core.
 //!
 //! `cargo bench -p wallprof-unwind --bench build`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The speed of the reference walker: frames in a second, through stacks that are generated from libc's
 //! rules.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cost of building a table, and of evaluating the same entries with gimli: time and peak memory. Each measurement
 //! needs a process of its own, because the peak is the process's.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Prints the coverage of the tables of files, their inexpressible code, the time of building them, and their
 //! size.
 //!

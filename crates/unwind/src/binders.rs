@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the functions of a dynamic linker that bind others, without their names.
 //!
 //! A first call through a procedure linkage table enters them with two words above its return address that no

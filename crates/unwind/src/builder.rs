@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Builds the table of a file from its unwind information: finds the section, sorts its entries by address,
 //! and streams their rows into pages.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads little-endian integers and LEB128 numbers from bytes that may end anywhere.
 
 /// Limit on the bytes of one LEB128 number. Ten hold 64 bits, and assemblers may pad with a few more. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds the system calls that start threads.
 //!
 //! A new thread returns from the same instruction as its creator, to which the unwind entry there applies. Its

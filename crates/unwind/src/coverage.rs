@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Statistics of a table: covered code, and code that rows cannot express, by kind and reason.
 
 use crate::rule::RuleKind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the parts of an ELF image that a table needs: its code, the bytes of its sections, and bytes at
 //! virtual addresses.
 //!

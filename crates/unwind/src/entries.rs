@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the entries of `.eh_frame` and `.debug_frame`: the code that each describes, and the place of its
 //! program.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The errors for which a file has no table.
 
 use std::fmt;

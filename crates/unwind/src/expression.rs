@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recognises the few DWARF expressions that compilers and linkers write into unwind entries. Nothing is
 //! evaluated: an expression has one of these shapes or is refused.
 

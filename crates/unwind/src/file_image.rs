@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files of other users, read by `pread`: a mapping would raise SIGBUS here when its file is cut short.
 
 use std::borrow::Cow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! ELF images and unwind sections written by hand, for tests.
 
 use crate::rule::Rule;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules of code without unwind entries: Go's functions, the entry point, and the code after the system call
 //! that creates a thread. Rules of all other code are derived from its instructions.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads Go's function table, `.gopclntab`: the distance that each instruction of a function has moved the
 //! stack pointer.
 //!

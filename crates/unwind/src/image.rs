@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The source of the bytes of an ELF file, and the budget to which reading them is charged.
 
 use std::borrow::Cow;

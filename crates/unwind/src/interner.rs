@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers distinct rules in the order in which they are found.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Unwind information of ELF files, compiled to tables that are small enough for the kernel, and the
 //! reference walker over them.
 //!

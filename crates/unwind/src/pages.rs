@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Encodes rules over ascending addresses into pages, in the layout of `bpf/include/unwind.h`.
 
 use crate::interner::Interner;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pointers as `.eh_frame` encodes them: LSB 5, "DWARF Extensions", table 10-1.
 
 use crate::bytes::Bytes;

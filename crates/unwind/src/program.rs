@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs the programs of unwind entries: DWARF 5, section 6.4.2, over the four registers that have roles.
 //!
 //! Instructions about other registers are skipped, so that rows that differ only in those are one row.

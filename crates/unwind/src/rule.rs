@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One way to find the caller of a frame, in the layout of `bpf/include/unwind.h`.
 
 /// The computation of the CFA. The numbers are those of `enum rule_kind`.

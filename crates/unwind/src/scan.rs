@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Derives rules of x86_64 code without unwind entries from its instructions: C libraries and programs that
 //! were built with `-fno-asynchronous-unwind-tables`, and assembly.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rules of one file by address, in the form that the kernel reads.
 
 use crate::builder;

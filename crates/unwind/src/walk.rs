@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The walk from a thread's registers to its outermost frame. It is the reference for `bpf/unwind.h`, which
 //! takes the same steps, and it unwinds stack dumps. The callers provide stacks and tables.
 

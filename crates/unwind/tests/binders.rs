@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The binding functions that are found by unwind entries are the target of a program's table at a first
 //! call: the address that the dynamic linker has written into `.got.plt[2]`.
 

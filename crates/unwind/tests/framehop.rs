@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The walker agrees with framehop on stacks that are generated from the rules of libc.
 
 mod synthetic_stack;

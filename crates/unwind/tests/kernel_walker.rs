@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The walker that runs in the kernel, compiled for the host, agrees with the reference walker frame by
 //! frame, on stacks of random words that look enough like stacks for long walks.
 

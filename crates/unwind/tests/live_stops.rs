@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs are stopped at arbitrary instructions, and the walker's frames must be gdb's, each one and in
 //! order.
 //!

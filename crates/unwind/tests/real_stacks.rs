@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Walks through the stacks of a program that waits at difficult places find the frames that libgcc's
 //! unwinder finds.
 

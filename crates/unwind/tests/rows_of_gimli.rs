@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tables agree with gimli, row by row: on the system's libraries and programs, and on this test itself.
 
 use std::path::{Path, PathBuf};

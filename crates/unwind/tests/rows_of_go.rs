@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tables of Go programs agree with the unwind entries that Go's linker writes for debuggers, as far as both
 //! describe the same: the CFA.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! 100,000 different stacks, as a tree, as a flame graph and as folded text.
 //!
 //! `cargo bench -p wallprof-views --bench stacks`

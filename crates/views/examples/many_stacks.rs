@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Makes 100,000 distinct stacks of 30 to 60 frames and says how long each picture and export of them takes.
 //!
 //! `cargo run --release -p wallprof-views --example many_stacks [FILE.svg]`

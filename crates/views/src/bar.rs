@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bars made of characters.
 
 use wallprof_analysis::Class;

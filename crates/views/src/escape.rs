@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Foreign names made harmless for a terminal: characters that could move the cursor, change colours, break
 //! a line, reorder text or hide are written as escape sequences.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names of frames as formats of other tools hold them.
 
 use std::borrow::Cow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The site of a thread and the meaning of its wait as words of a line.
 
 use wallprof_analysis::Site;

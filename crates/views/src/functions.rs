@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Functions of recordings that hold every call, and the difference of two such recordings, as text.
 
 use std::cmp::Reverse;

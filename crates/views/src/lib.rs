@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The output for people and programs: reports and stalls as text and as JSON, flame graphs, and exports for
 //! other tools.
 //!

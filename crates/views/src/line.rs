@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Text in columns: widths as a terminal counts them, cutting, padding, wrapping.
 
 use std::io::{self, Write};

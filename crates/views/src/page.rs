@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pages of the documentation as text for a terminal. The pages are written in Markdown; this reads what
 //! they use of it: headings, paragraphs, lists, tables, code, emphasis and links.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The input of a report.
 
 use wallprof_analysis::StallDigest;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The look of text. The caller, which knows the terminal, passes it in.
 
 use std::borrow::Cow;

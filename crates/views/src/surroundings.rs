@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Other events around a stall: counters that moved, marks, spans, and what the holder of its lock did.
 
 use wallprof_analysis::Holder;

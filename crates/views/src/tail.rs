@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why the slow spans of each kind are slow, for people: a line for each kind, the difference in words and as
 //! a table, and the slowest spans.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Times of a recording as times of day.
 
 use wallprof_analysis::Zone;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers as people read them: three significant digits with a unit, shares, counts.
 
 use wallprof_analysis::text_from_ns;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Foreign names as text of an XML document, before the writer of XML escapes `<`, `&` and quotes.
 
 use crate::escape::escape;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Exports for other tools, read back.
 
 mod stacks;

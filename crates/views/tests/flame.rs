@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Flame graphs, read by an XML parser that neither wrote them nor knows them.
 
 mod stacks;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Text and JSON against files that a person has checked. `WALLPROF_BLESS=1 cargo test -p wallprof-views`
 //! writes the files anew; a missing file fails.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hostile names, damaged numbers, closed pipes: the layout of views holds.
 
 mod fixture;

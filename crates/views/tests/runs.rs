@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lists and comparisons of runs, their picture, and Bencher's format.
 
 use wallprof_analysis::diff::Group;

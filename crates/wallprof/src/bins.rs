@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rows of a recording by bin, for what shows them over time.
 
 use wallprof_analysis::bins::{BinnedLedger, Ledgers, Samples};

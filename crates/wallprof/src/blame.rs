@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof blame`: who costs whom.
 
 use std::collections::{BTreeMap, HashSet};

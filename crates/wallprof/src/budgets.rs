@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `--budget KIND=DURATION` of `record` and `watch`.
 
 use wallprof_analysis::ns_from_duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof check`: a gate for CI. Exit code 5 with a sentence for each violated limit.
 
 use std::process::ExitCode;

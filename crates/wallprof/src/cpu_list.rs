@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Options that take CPUs: `0-3,5`.
 
 use wallprof_probe::cpus;

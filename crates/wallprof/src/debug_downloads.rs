@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Debug files from the servers of `DEBUGINFOD_URLS`: starts the downloads for a command, and prints their
 //! outcome.
 

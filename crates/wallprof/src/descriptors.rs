@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The limit on open files: the recorder holds one for each recorded process, program and counter.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof diff`: two recordings compared in absolute time.
 
 use std::collections::HashMap;

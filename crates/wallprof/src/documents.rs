@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Man pages and shell completions, generated from the definition of the command line when a release is made.
 
 use std::fs;

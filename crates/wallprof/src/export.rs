@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof export`: a recording for other tools.
 
 use std::process::ExitCode;

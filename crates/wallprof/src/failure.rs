@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The end of a command: its exit code and, after a failure, one sentence on stderr.
 
 use std::fmt;

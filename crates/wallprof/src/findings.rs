@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The findings of a recording: computed by `report`, and stored in the file at the end of `record` and
 //! `import`, with the meanings of the waits and who costs whom, for queries.
 

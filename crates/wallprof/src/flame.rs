@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof flame`: a recording as a flame graph.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! CPUs that are reserved for some threads, from `--guard-cpus` and `--allow`.
 
 use wallprof_analysis::Glob;

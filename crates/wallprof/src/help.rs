@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof help`: the help of a command, a page of the documentation, or the schema of what `--json` prints. Reports
 //! point here, because a user of the binary has no `docs/`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof import`: converts another profiler's recording.
 
 use std::io::{self, IsTerminal, Write};

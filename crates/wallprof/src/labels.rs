@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `--label KEY=VALUE` of `record` and `watch`.
 
 use wallprof_model::{LabelError, Labels, MAX_LABEL_KEY, MAX_LABEL_VALUE, MAX_LABELS, label_from_text};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof`: the list of commands, what each runs, and the exit code of its outcome.
 
 mod additions;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the waits of a recording mean: `--idle`, `--not-idle`, `--waits`, the user's own rules and the built-in
 //! ones; and `wallprof waits`, which lists the rules.
 

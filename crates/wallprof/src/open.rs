@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Opens files that a user names, without waiting for the other end of a FIFO.
 
 use std::fs::{File, OpenOptions};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The output of a command on stdout, or in a file.
 
 use std::fs::{self, Metadata, Permissions};

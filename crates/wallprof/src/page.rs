@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof report -o FILE.html`: the recording as a page.
 
 use std::io::Write;

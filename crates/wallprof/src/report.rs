@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof report`: where each thread's time went, and why it was late.
 
 use std::collections::HashSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The capabilities of the program (capabilities(7)): never more than the command needs.
 //!
 //! A binary with capabilities from setcap(8) gives them to every user that may run it. So commands that only

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof runs`: many recordings: listed, compared by groups, drawn over versions.
 
 use std::fs;

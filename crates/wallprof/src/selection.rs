@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The weighted stacks of a selected part of a recording.
 
 use std::collections::HashSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof stacks`: what all threads do now.
 
 use std::collections::HashSet;

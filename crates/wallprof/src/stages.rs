@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A line on a terminal that says what a long command reads, and how much of it.
 //!
 //! It is on stderr, and ends where the command's own output starts: both may be the same terminal.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof stalls`: groups of stalls with equal stacks, or the stalls one by one, as they are read.
 
 use std::io::Write;

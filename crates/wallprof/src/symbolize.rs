@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof symbolize`: names the frames of a recording that have no name, from debug files on this machine.
 
 use std::collections::{BTreeMap, HashSet};

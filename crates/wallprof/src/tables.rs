@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof export --to parquet`: a recording as tables for databases.
 
 use std::collections::HashMap;

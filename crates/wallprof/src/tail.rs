@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof tail`: why the slow spans are slow.
 
 use std::process::ExitCode;

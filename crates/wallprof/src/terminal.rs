@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The abilities of the user's terminal, from the terminal and the environment.
 
 use std::env::{self, VarError};

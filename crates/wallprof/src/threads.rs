@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The threads that a reader selects: by name (`--thread`) and by container (`--container`).
 
 use std::collections::{BTreeSet, HashSet};

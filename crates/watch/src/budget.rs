@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The budget: the CPU time that watching may use, and the reduction of stacks before it is exceeded.
 //!
 //! Pure. Stacks are the most expensive part: near the limit, fewer samples and only longer waits get one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The configuration file: TOML with the names of the command line's options, and where each value stands.
 //!
 //! Pure: text in, values with their lines out. Values are interpreted together with the command line's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Histograms of durations as they are exposed, and the exemplars that point from a bucket to a stall.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The metrics as text, rendered at most once for each change, independent of the number of clients.
 //!
 //! Owns the names and the help of the metrics, the labels of each line, and the time that a text stands for.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How long complete seconds may stay pending before they are flushed, several at once.
 //!
 //! A flush costs 3 to 8 ms even for a second without events. After some seconds with little activity, the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which stalls raise no severity: waits that are no lateness, and, where all threads are watched, those of
 //! threads that do next to nothing, of the kernel, of wallprof, and of young processes.
 //!

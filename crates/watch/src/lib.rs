@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The always-on monitor without probes and recording: metrics from events, their text, the HTTP server that
 //! serves it, configuration, control, the hours of measuring, and the budget of CPU time.
 

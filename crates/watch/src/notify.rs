@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Notifications to systemd (sd_notify(3)): ready, reloading, stopping, watchdog.
 //!
 //! Without `NOTIFY_SOCKET` nothing is sent. A socket that no process reads is no error: the service goes on.

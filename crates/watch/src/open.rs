@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stalls that have started and not ended, such as a deadlock.
 //!
 //! Pure. Times are CLOCK_MONOTONIC in ns. The source reports an open stall once. It counts as open until the

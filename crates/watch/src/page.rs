@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The page at `/`: the latest threads at a glance, without a script.
 //!
 //! Pure. Names are foreign text and are escaped.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hours of measuring, by the local time of day, and an operator's orders against them.
 //!
 //! Pure: the caller gives the time. There is no timer. Each call decides by the time of day alone, so that a

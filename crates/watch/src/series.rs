@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Series: values by labels, in a bounded number.
 //!
 //! A process that names a thread for each request could make any number of series. One limit holds for all

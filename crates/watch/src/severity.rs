@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Severities: names for the lateness of a stall, from the user's `warning=100us,critical=500us`.
 //!
 //! Pure. A stall is counted once, under the highest severity that it reaches.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A lock on which threads spin, on one CPU: its holder loses the CPU to those that spin for it.
 packages=gcc
 kind=preempted

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A control group may use a twentieth of a CPU; its thread wants half of one.
 packages=gcc
 skip_unless='[ -e /sys/fs/cgroup/cpu/cpu.cfs_quota_us ] || grep -qw cpu /sys/fs/cgroup/cgroup.subtree_control'

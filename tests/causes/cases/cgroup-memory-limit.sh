@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A control group may use 24 MiB; its program reads a file of 100 MiB through a mapping.
 packages=python3
 skip_unless='[ -e /sys/fs/cgroup/memory/memory.limit_in_bytes ] || grep -qw memory /sys/fs/cgroup/cgroup.subtree_control'

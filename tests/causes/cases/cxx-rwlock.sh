@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A reader keeps a std::shared_mutex for 20 ms: the writer waits.
 packages=g++
 kind=lock-wait

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Four threads and one connection, counted by a std::counting_semaphore.
 packages=g++
 kind=lock-wait

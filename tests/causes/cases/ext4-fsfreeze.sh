@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A file system that is frozen for 0.3 s twice a second, as for a snapshot: who writes to it waits.
 packages='util-linux e2fsprogs gcc'
 skip_unless='losetup -f'

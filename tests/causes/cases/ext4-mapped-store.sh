@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A store to a mapped page that is being written to a disk with stable writes, which stops for half a second:
 # the inner of two nested loop devices, whose outer file system is frozen.
 packages='util-linux e2fsprogs gcc'

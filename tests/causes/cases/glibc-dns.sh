@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The configured DNS server never answers. The program has a file resolv.conf of its own.
 packages="python3"
 kind=lock-wait

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A client of HAProxy waits for an application behind it, which computes for 200 ms of each request.
 packages="haproxy python3"
 kind='network-wait|wake-chain'

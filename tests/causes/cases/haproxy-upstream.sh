@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # HAProxy waits in epoll for an application behind it, which computes for 200 ms of each request, over connections
 # that are kept.
 packages="haproxy python3"

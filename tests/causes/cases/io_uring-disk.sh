@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Reads through io_uring from a disk that is limited to 50 reads a second. The twin reads from the page cache: other
 # programs use the disk, too.
 packages='gcc util-linux'

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # fsync through io_uring, on a disk that is limited to 50 writes a second: a worker of io_uring waits for the disk,
 # and the thread for the worker. The twin writes to the page cache only.
 packages='gcc util-linux'

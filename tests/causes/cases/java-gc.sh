@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A heap that is too small for a table that changes all the time: each collection stops all threads.
 packages="openjdk-17-jdk-headless|openjdk-21-jdk-headless"
 kind=lock-wait

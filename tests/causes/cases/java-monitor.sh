@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # `synchronized`, held for 20 ms by a thread that sleeps meanwhile.
 packages="openjdk-17-jdk-headless|openjdk-21-jdk-headless"
 kind=lock-wait

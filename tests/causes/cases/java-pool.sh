@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Tasks of a pool that hold a ReentrantLock for 20 ms each, beside pools of all kinds with little to do, whose workers
 # are parked by the same functions. None of those waits for a lock.
 packages="openjdk-17-jdk-headless|openjdk-21-jdk-headless"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ReentrantLock, held for 20 ms by a thread that sleeps meanwhile. Java's functions have names once jcmd has
 # written them down, if they are compiled; -Xcomp compiles each at its first call.
 packages="openjdk-17-jdk-headless|openjdk-21-jdk-headless"

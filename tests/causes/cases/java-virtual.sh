@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Virtual threads that sleep in `synchronized`, and so keep their carriers (before JDK 24). In the twin they sleep
 # outside of it: the carriers are free, and idle. Java's functions have names once jcmd has written them down.
 # JAVA21 is the folder of a JDK 21 to 23.

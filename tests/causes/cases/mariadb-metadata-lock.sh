@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A transaction that has read a table stays open; ALTER TABLE waits for it, and readers wait for ALTER TABLE.
 packages="mariadb-server"
 kind=lock-wait

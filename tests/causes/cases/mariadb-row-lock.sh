@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Clients update one row of InnoDB, each in a transaction that also thinks for 10 ms while it holds the row.
 packages="mariadb-server"
 kind=lock-wait

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A handler in Perl sleeps for 50 ms: nginx's worker stands still, and all other requests with it.
 packages="nginx libnginx-mod-http-perl perl curl"
 kind=blocked-loop

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # nginx serves files of 4 MB that are not in the page cache.
 packages="nginx apache2-utils"
 kind=disk-wait

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A client of nginx waits for an application behind it, which computes for 200 ms of each request.
 packages="nginx python3"
 kind='network-wait|wake-chain'

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # nginx waits in epoll for an application behind it, which computes for 200 ms of each request. Its worker is
 # recorded.
 packages="nginx python3"

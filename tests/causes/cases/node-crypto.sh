@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A synchronous key derivation in a handler of HTTP: the event loop stands still. Not found yet: it computes,
 # and no switch shows that the loop came back.
 packages=nodejs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The process at the other end of a pipe reads slowly: the writer waits until the pipe has space.
 packages=python3
 kind=pipe-wait

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Clients update one row, each in a transaction that also thinks for 20 ms while it holds the row.
 packages=postgresql
 kind="wake-chain|lock-wait"

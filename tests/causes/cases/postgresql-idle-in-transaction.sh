@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A client updates a row, and then does nothing for most of the run: its transaction is open. Others want the row.
 packages=postgresql
 kind=wake-chain

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ALTER TABLE holds the table in an open transaction; readers wait for it.
 packages=postgresql
 kind=lock-wait

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Commits flush the WAL to a disk that another process writes to, with an fsync of 64 MB at a time.
 packages=postgresql
 kind=disk-wait

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # time.sleep in a coroutine: the event loop stands still.
 packages=python3
 kind=blocked-loop

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A thread with short requests beside one that computes: it waits 5 ms for the GIL each time.
 packages=python3
 kind=lock-wait

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A request that keeps a threading.Lock for 20 ms while it sleeps: the other one waits for it.
 packages=python3
 kind=lock-wait

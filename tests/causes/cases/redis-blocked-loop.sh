@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A command that sleeps (DEBUG SLEEP) while other clients wait for their answers. redis-keys has one that computes.
 packages="redis-server redis-tools"
 kind=blocked-loop

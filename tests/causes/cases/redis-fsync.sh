@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Redis syncs its append-only file after each command.
 packages="redis-server redis-tools"
 kind=disk-wait

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # KEYS walks over a million keys while other clients wait for their answers. Not found yet: it computes, and no switch
 # shows that the loop came back.
 packages="redis-server redis-tools"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A thread with short requests beside one that computes: it waits up to 100 ms for the GVL each time.
 packages=ruby
 kind=lock-wait

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A thread that computes beside threads that sleep for 5 ms and one that takes from a queue: after each sleep they wait
 # for the GVL, one after the other, for as long as the thread that computes may keep it.
 packages=ruby

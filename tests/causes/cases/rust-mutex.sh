@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # std::sync::Mutex, held for 20 ms by a thread that sleeps meanwhile.
 packages=
 skip_unless='command -v cargo'

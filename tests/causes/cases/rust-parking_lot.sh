@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # parking_lot's Mutex, held for 20 ms by a thread that sleeps meanwhile.
 packages=
 skip_unless='command -v cargo'

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A task that sleeps as a thread does: the runtime's only worker stands still, and all tasks with it.
 packages=
 skip_unless='command -v cargo'

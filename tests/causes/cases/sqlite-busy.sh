@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A process holds the database in a transaction for 300 ms at a time; another one that writes waits in SQLite's
 # busy handler.
 packages="sqlite3 python3"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The process at the other end of a TCP connection reads slowly: the send buffer is full, and the writer waits.
 packages=python3
 kind=network-wait

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread that appends a record to a file every millisecond, for so many seconds.
 //
 // usage: append FILE SECONDS

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread "pricing" that computes for 5 ms out of 10, so many seconds.
 //
 // usage: burn SECONDS

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An asyncio server of requests to itself, over a socket. With `blocking`, one coroutine sleeps for 50 ms as a
 thread does, and the loop with it; with `awaiting`, it awaits the same.
 

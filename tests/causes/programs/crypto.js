@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An HTTP server that also asks itself every few milliseconds.
 //
 // usage: crypto.js sync|async SECONDS. With sync, each login derives a key on the event loop; else in a worker.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`silent ADDRESS`, `answer ADDRESS`: a DNS server on port 53. `lookups SECONDS`: a client of the resolver."""
 import socket
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A thread that serves a request every millisecond. With `busy`, beside one that computes and keeps the GIL.
 
 usage: gil.py busy|alone SECONDS

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A thread that compresses a page every few milliseconds, without the GVL. With `busy`, beside one that computes and
 # keeps it.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two threads that serve requests under one threading.Lock. With `slow`, one sleeps 20 ms while it holds it.
 
 usage: locked.py slow|quick SECONDS

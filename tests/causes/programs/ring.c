@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread that reads blocks of a file through io_uring, and waits for each: past the page cache, or out of it.
 // With `sync` it writes a block and waits for fsync, which a worker of io_uring carries out; with `write` it only
 // writes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Readers and a writer of one std::shared_mutex.
 //
 // usage: rwlock slow|quick SECONDS. With slow, the reader "report" keeps it for 20 ms, and the writer waits.

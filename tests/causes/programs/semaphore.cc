@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Four threads share connections to a database, counted by a std::counting_semaphore.
 //
 // usage: semaphore few|enough SECONDS. With few, there is one connection for all four; else there are four.

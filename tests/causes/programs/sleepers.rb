@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Threads that sleep for 5 ms, and one that takes what they put into a queue. With `busy`, beside one that computes and
 # keeps the GVL.
 #

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A lock on which threads spin, on one CPU: the holder loses the CPU to those that spin for the lock.
 //
 // usage: spin shared|apart SECONDS. With shared, three threads take the lock; else they take turns by sleeping.

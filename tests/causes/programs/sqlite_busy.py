@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes to a SQLite database for some seconds: `holder` keeps its transactions open, `writer` does not."""
 import sqlite3
 import sys

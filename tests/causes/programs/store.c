@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread that counts in a page of a mapped file every five milliseconds, for so many seconds.
 //
 // usage: store FILE SECONDS

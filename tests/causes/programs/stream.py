@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that sends records of 64 KiB to another one.
 
 usage: stream.py pipe|tcp slow|quick SECONDS. With slow, the other end pauses for 60 ms after each 256 KiB.

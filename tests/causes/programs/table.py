@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks up rows of a table in a file, through a mapping, for so many seconds.
 
 usage: table.py FILE SECONDS

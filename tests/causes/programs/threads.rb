@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the programs of threads have in common, which are started as PROGRAM busy|alone SECONDS. With `busy`, the thread
 # `report` computes and keeps the GVL.
 HOW = ARGV[0]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`serve PORT`: an application whose `/slow` takes 200 ms. `client PORT PATH SECONDS`: asks for it again and again."""
 import http.client
 import http.server

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A collector for the OpenTelemetry eBPF profiler: what the profiler hands over, kept in a file, and the file as
 // folded stacks. It stands in for the backend that a user of the profiler runs, with no more than is measured here.
 //

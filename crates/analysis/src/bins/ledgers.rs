@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sums of each thread in each bin, as they were recorded.
 
 use std::collections::HashMap;

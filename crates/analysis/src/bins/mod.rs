@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A recording in bins of one second, or of more where it is too long for that: the sums of each thread in each
 //! bin, and the weights of its stacks.
 

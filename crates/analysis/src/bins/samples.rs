@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The weights of stacks by bin: as a flame graph of each bin and thread would show them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Charging each interval of waiting to the end of its chain.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Knots of the graph of who waits for whom: groups that wait for each other and for nobody else. Everything
 //! else waits for them in the end, so they bound the throughput (wPerf, OSDI 2018).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who costs whom: waiting time, charged to its cause along the chain of waits.
 //!
 //! A waits for B, and B itself waits for C meanwhile: that part of A's waiting is C's. This is the cascaded

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The waits of a recording in a compact form, by thread and time.
 
 use std::collections::HashMap;

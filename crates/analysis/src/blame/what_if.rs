@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the waiting would be if a part of the work took less time: the recorded waits, played again.
 //!
 //! Each thread runs as it did, with the part shortened, and each of its waits ends when the thread that ended it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers drawn from a seed, for tests: every run sees the same ones.
 
 /// SplitMix64.

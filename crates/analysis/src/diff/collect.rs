@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One recording, added up by group of threads: each state's time and each stack's, by second.
 //!
 //! Stacks partition the states. Time that was measured whole is never scaled up: the part without a stack is

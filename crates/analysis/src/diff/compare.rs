@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two sides compared: every state of every matched group, and every node of the tree of stacks.
 
 use super::collect::Side;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers in a row that resemble their neighbours hold less information than independent ones.
 //!
 //! They count as the number of independent ones that says as much (Bayley and Hammersley 1946), as if each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One amount on two sides: its rates, their difference, and its noise by the one-second windows.
 //!
 //! A rate is a ratio of sums, time spent over time observed, and its variance is that of a ratio estimator

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recordings for tests: threads of given names that spend given times in given stacks, the same every
 //! second or by a seed.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The nodes that are reported, with what is not yet reported of them.
 
 use super::comparison::Headline;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Kinds of spans that both sides have: the percentiles of their durations, and which of these differ.
 //!
 //! Spans that follow each other are alike: one slow disk makes a thousand of them slow. So each side is cut into

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests whether waits last longer on one side than on the other, by the waits themselves.
 //!
 //! The time that a rare wait takes in a second depends on how many there happen to be: its windows scatter,

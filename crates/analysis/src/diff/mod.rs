@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two recordings compared in absolute time: the states and stacks that take longer or shorter, appeared or
 //! vanished.
 //!

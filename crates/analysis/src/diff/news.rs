@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which differences are news: large enough to matter, and too improbable for chance, however many were
 //! tested.
 //!

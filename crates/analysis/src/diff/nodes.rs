@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every node of the tree of stacks: its sums on both sides, its change, and whether that is news.
 
 use super::comparison::NodeChange;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tests of the promise: equal processes are no news, where they drift no more than mildly (neighbouring
 //! seconds correlated by 0.5), and real differences are.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every state of every matched group, judged, and what follows for the leaves of a state that is news.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

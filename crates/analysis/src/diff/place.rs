@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The site of a node of the tree in the program, by names alone.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Time by second, sparse: the time of a stack or a state in each second in which it has any.
 
 use wallprof_model::EpochSecond;

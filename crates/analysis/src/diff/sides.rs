@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The windows, the floor and the single waits by which both sides are compared.
 
 use std::collections::HashMap;

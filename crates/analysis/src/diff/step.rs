@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One frame of a stack as it means the same in another recording: a name, not an address.
 
 use std::fmt;

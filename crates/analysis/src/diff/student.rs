@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Student's t distribution: how probable a deviation is when it is known only from a few windows. The
 //! formulas are those of `statrs`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The stacks of both recordings as one tree of names: all, groups of threads, functions from the outermost
 //! inwards, states.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits that a recording keeps one by one: when each began and how long it lasted.
 
 use wallprof_model::profile::StallRecord;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Welch's t-test: two numbers, each with its variance and how well that is known.
 
 use super::student::{critical_t, two_sided_p};

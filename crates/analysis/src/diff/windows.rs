@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The one-second windows of a recording, and how much of each was observed.
 
 use std::collections::BTreeMap;

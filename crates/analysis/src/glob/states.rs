@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A glob as an automaton over bytes, for the kernel side, which matches by a table alone.
 //!
 //! State `i` says that the first `i` parts of the glob are matched; all states the automaton can be in are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `allocator-lock`: threads wait for a lock inside malloc or free. This is a plain wait for a lock, but its
 //! remedy is another one, and the source of the program does not show the lock.
 //!

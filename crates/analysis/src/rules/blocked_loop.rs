@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `blocked-loop`: a thread with an event loop waited or computed inside a callback, so that the loop did not
 //! return to its poll. Names the function that the loop called.
 //!

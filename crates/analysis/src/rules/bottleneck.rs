@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `bottleneck`: in the end, most waiting was for one thread, or threads that wait for each other, and these waited for nobody
 //! else: a knot of
 //! the graph of who costs whom (wPerf, OSDI 2018). Reports that group, who waited for it, directly or not, and

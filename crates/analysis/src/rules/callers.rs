@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The program's own functions of a stack, from its root inwards, to be compared with another stack of the
 //! same thread.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One stall as the rules read it: its facts, without the frames of its stacks.
 
 use std::collections::BTreeMap;

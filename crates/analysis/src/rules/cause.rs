@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether a finding is the recorded program's doing, or that of the machine on which it ran. Each rule has an
 //! answer ([`RuleSpec::cause`]); for some, the evidence of the finding gives a better one.
 //!

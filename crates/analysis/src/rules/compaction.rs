@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `compaction`: threads that asked for a large piece of memory had to compact memory first.
 //!
 //! One finding a program. Only the time of the compaction counts, in the stalls in which it lies.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The conclusions of a rule, with the stalls as evidence. Cases of one cause are a problem when they cost
 //! enough. A problem with a title and an advice is a conclusion.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cpu-saturated`: all CPUs were busy, and several threads waited for one. One finding for the machine, in
 //! place of one for each program that waited.
 //!

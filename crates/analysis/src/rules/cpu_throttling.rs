@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cpu-throttling`: threads could not run because their control group had used up its CPU quota.
 //!
 //! While a group is throttled, its threads look preempted, or woken and not scheduled, and other threads may

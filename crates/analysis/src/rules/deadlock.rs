@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `deadlock`: threads wait in a circle for locks that the others hold, and had not returned when the
 //! recording ended. A thread that waits for a lock that it holds itself is the smallest circle.
 //!

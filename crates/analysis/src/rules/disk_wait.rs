@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `disk-wait`: threads wait for a disk. Reports the system call, the file, and the function of the program.
 //!
 //! One finding a process and waiting function, where the waits took a hundredth of the threads' time, or one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Event loops by the names of their functions: where their threads wait for work, if that is no poll, and
 //! the functions that call what their users call a command, a task or a handler.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The input of the rules: every stall of a recording in a compact form, the totals of the threads, and the
 //! activity of the machine at the same time.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recordings for the tests of the rules: threads of one process, and stalls one after the other.
 
 use std::collections::BTreeMap;

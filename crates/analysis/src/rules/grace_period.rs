@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `grace-period`: threads waited for an RCU grace period: until every CPU has left what it was reading. That
 //! takes some milliseconds to tens of them, whatever the disk does.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `guard-shared`: threads for which a CPU is reserved share it. Each is late while another runs, and no
 //! intruder is the cause.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `holder-blocked`: threads waited for a lock whose holder slept, faulted or did I/O meanwhile. Reports what
 //! the holder did, and where.
 //!

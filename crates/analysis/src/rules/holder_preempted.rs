@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `holder-preempted`: threads waited for a lock whose holder had no CPU meanwhile. Reports where the holder
 //! lost it, and which threads had it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shared code of the rules about holders: what the threads that a lock names as its owners did while others
 //! waited for it.
 

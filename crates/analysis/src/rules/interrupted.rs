@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shared code of the rules about interrupts: the threads that were interrupted, and the start of a title
 //! about them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `irq-time`: interrupts took time of a thread while it had the CPU. Reports which ones. Where they are
 //! function calls from other CPUs, it also reports the thread that sends most of those.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shared code of the rules about kernel delays: the stalls that contain a delay, its share of each stall,
 //! and the finding about delays of a thread that does the kernel's task itself.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `kernel-lock`: threads waited for a lock inside the kernel other than that of their memory map: the lock
 //! of a file, a directory, a file system.
 //!

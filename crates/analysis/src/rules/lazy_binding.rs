@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `lazy-binding`: threads waited inside the dynamic linker, which bound a function at its first call.
 //! Reports the function, the library that has it, and the caller.
 //!

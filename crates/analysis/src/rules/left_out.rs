@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The threads that findings leave out as late ones. In a recording of all threads, which no user chose,
 //! these are the kernel's own threads, wallprof itself, and the processes that began and ended within a
 //! second of the recording. They stay evidence: a finding names them where they had the CPU, a lock or the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The limits above which something is a finding. Single stalls of the shortest kept length occur on every
 //! machine. Limits are multiples of that length, so a user who asks for shorter stalls also gets reports of
 //! smaller problems.

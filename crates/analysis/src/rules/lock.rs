@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shared code of the rules about locks: the stalls that they read, the owner of the lock and its activity
 //! meanwhile, the place where the lock was released, and the finding about it.
 

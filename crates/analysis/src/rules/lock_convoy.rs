@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `lock-convoy`: many threads wait in a queue for a lock that each of them holds for a short time. Each wait
 //! is as long as the queue, not as long as a holding.
 //!

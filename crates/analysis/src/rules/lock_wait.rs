@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `lock-wait`: threads wait for a lock. Reports which threads waited and where, which thread held the lock,
 //! what that thread waited for itself, and where it released the lock.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of the machine as rules read them: steal time by CPU, and free memory.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `major-fault`: threads touched memory that was not present, and waited for the kernel to read it from a
 //! file or from swap. Reports the file and the offset, how much memory was free at the slowest fault, and
 //! whether memory was being reclaimed then: pages that are in memory today may be evicted tomorrow where the

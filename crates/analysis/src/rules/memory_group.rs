@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The control group of a process whose memory was at its limit, by the process's counters.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `memory-reclaim`: threads that asked for memory had to free some first, during a page fault or a system
 //! call (direct reclaim): the kernel's own threads did not keep up, or a cgroup reached its limit.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `mmap-lock`: threads waited for the lock of their own process's memory map, which another of its threads
 //! held: to map, unmap or protect memory, or for a page fault beside those.
 //!

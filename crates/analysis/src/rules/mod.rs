@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules: what a recording means. Each rule is a pure function over the [`Evidence`]. It concludes which
 //! threads were late, what caused that, and what to do about it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The threads that had the CPU while a thread waited for it, the CPU, and the finding about that: what
 //! `preempted` and `run-queue` share.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `network-wait`: threads wait for the other end of a connection: for an answer, for space in the send
 //! buffer, or for the connection itself. Names the other end, and what it did meanwhile if it is recorded.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The other end of waits on sockets and pipes, as findings name it: the process, its address, and what it
 //! did meanwhile.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `over-budget`: spans that lasted longer than the user said that they may (`--budget`). Reports how often, by
 //! how much, and in which state they were for the longest time, with the place and culprit of the waits there.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oversleep`: a timeout came late. A sleep, a poll or a timed wait was *woken* later than the thread had
 //! asked for, beyond the slack that the kernel allows itself. A wait for a CPU after that belongs to
 //! `run-queue`.

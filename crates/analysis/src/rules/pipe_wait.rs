@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `pipe-wait`: threads wait until a pipe has space, because the process at its other end reads slowly. Names
 //! that process, and what it did meanwhile if it is recorded.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `preempted`: running threads lost their CPU to others.
 //!
 //! One finding a program and thread name, where it cost a hundredth of the threads' time, or 20 ms at once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `priority-inversion`: threads waited for a lock whose holder had no CPU meanwhile, and that holder had a lower
 //! priority than they: whatever ran instead ran before them, too. Reports both priorities, and the threads that
 //! had the CPU.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `program-wait`: threads waited inside a system call for another program that decides about the call, or
 //! serves it: a scanner, the supervisor of a seccomp filter, a file system in user space. Names that program,
 //! and what it did meanwhile if it is recorded.

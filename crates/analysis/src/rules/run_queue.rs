@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `run-queue`: threads that had been woken waited for a CPU.
 //!
 //! The time from the wakeup to the CPU counts in every interval in which it was as long as a stall, whatever

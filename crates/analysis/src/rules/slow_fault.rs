@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `slow-fault`: page faults that read nothing took long, because they waited: for the page to be written back,
 //! for the journal of the file system, for a frozen file system, for a page that another thread has locked, for a
 //! lock of the kernel. The kernel counts them as minor. Names the file, the offset and what ended the waits.

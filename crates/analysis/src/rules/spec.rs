@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The properties of a rule in the registry, and the findings of earlier rules when a rule runs.
 
 use std::collections::HashSet;

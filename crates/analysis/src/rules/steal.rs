@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `steal`: threads could not run because the hypervisor did not run their CPU: it was running another
 //! machine there.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `stopped`: threads were stopped from outside: by a signal (`SIGSTOP`), by a tracer, or by the freezer of
 //! their control group.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `tlb-shootdown`: a thread was interrupted again and again to flush its TLB, because another thread of the
 //! process unmapped or protected memory.
 //!

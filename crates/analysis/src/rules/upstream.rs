@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests of a server that waited for another one, by the counters of its connections: a proxy sleeps in epoll
 //! meanwhile, as it does without a request. The recorder counts a request only while a client waits for the
 //! server (`live::counters::upstreams`).

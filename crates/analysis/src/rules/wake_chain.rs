@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wake-chain`: a thread waited for a lock whose holder was itself waiting for a third thread, and so on.
 //! Names every link, and where the last thread of the chain let the others continue.
 //!

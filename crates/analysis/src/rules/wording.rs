@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The parts of titles. Names of the recorded programs stand in them unchanged: views escape the whole
 //! sentence.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One recording as a run: its threads' ledgers, its stalls by place, its findings.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Groups of runs compared, figure by figure.
 //!
 //! Each run gives one value of a figure. The means of two groups are compared by Welch's t-test, findings by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The figures of one run.
 
 use std::collections::BTreeMap;

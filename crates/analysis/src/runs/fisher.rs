@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Fisher's exact test: whether something is there in more runs of one group than of the other.
 
 /// The two-sided probability of a table at least as uneven, given its margins: `a` of `of_a` runs and `b` of

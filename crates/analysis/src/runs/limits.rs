@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits of a run: `--max 'reason:lock=5ms/s'`, `--no-finding deadlock`.
 
 use wallprof_model::{StallReason, State};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Many recordings of one program: the figures of each, and groups of equal runs compared with each other.
 //!
 //! `diff` compares two recordings by the noise *within* each. Here the noise is that *between* equal runs: each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The spans that a stall lies in.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Spans from elsewhere get their states from the stalls of their thread.
 //!
 //! Only stalls that were recorded one by one can be placed in a span. The rest of it counts as running time

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The spans that are kept one by one, beside the sums of all.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Long busy periods in which a thread ran for most of the time, with the stacks of the samples late in them.
 
 use std::collections::HashMap;

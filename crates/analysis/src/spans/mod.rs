@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Spans: the time of each state in them, and why the slow ones are slow.
 
 mod around;

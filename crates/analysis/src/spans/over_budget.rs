@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Spans that lasted longer than the budget of their kind.
 
 use std::collections::{BTreeMap, HashMap};

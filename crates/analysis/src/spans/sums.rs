@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sums of spans of one kind, by thread and duration.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The slow spans of each kind minus those in the middle, state by state, and the waits that the difference
 //! consists of.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits without a stall of their own: the most that they can take in each second of a thread.
 //!
 //! The ledger has all waits of a second, however short. What remains without those that were recorded one by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a thread does in a state of a span, in words.
 
 use wallprof_model::{Reason, SpanState, State};

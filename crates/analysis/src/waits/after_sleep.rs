@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits for the lock of an interpreter that follow on a sleep, in stripped programs.
 //!
 //! A thread lets go of that lock, sleeps, and takes it again, all in one function of the runtime. Without names both

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether waits at one place are waits for a lock: what their timing says about the threads that end them.
 //!
 //! The thread that ends a wait for a lock had the lock while the other waited. It had waited for it itself,

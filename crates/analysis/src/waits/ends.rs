@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits that are known by what ended them. Polls that a disk ended: the completions of io_uring and of
 //! asynchronous I/O through an eventfd, and those of io_uring's workers that waited for a disk themselves. Pages
 //! of a file system in user space that were read ahead: their process ended the waits.

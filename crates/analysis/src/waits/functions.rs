@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The functions of stacks as small numbers, and the common machinery (libc, the linker) left out.
 
 use std::collections::{HashMap, HashSet};

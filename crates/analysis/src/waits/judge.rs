@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The judge of waits at one place: statistics in, verdict out.
 //!
 //! Readers ask once, over a whole recording. The recorder asks while it records, about the last waits of a

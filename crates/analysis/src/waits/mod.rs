@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What waits mean: from rules about their stacks, and from the threads that end them.
 //!
 //! A *place* is the pair of stacks of a wait, in one program: all processes of one name. Its waiters are the

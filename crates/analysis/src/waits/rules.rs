@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules about the meaning of waits: what users write in `--waits` files, and what is known of software.
 //!
 //! A rule is a TOML table `[[wait]]`. It matches a stack in which a function has the name `in`, with the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits in time slices: a thread that waits with a timeout, looks, and waits on is in one wait.
 
 use wallprof_model::{StackId, StallReason, ThreadKey, WaitRow};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rules about words in memory that say what a thread waits for.
 //!
 //! A rule is a TOML table `[[word]]`. It names a variable, `symbol`, that files with the name `module`

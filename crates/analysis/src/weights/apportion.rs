@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Dividing a whole number in given proportions without losing any of it.
 
 /// Replaces `weights` by parts of `total` in the same proportions, which add up to `total` exactly: every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls as weighted stacks: a stack for each call path, that weighs what the path spent itself.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Fits what was gathered to the threads' ledgers, so that the weights add up to them exactly.
 //!
 //! Samples of running time are statistical: each thread's are scaled so that they divide its exact user and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Small stacks and threads for the tests of this folder.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The frames of weighted stacks: code, and marks for time that no code explains.
 
 use std::borrow::Cow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Collects samples and long waits by thread, state and stack. `fit` makes weighted stacks of them that add
 //! up to the ledgers.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The start of an interrupt's stack. The frames below it belong to the thread that was current, a bystander.
 
 use wallprof_model::FrameKind;

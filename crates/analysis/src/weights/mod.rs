@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Weighted stacks: the input of flame graphs and exports.
 //!
 //! [`Gather`] takes a recording's samples and ledgers and gives [`Weights`]: stacks whose weights add up to

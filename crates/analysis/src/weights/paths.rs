@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stacks as rows of frame numbers, each distinct one once.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stacks without their names, for profiles that are shown to readers who must not know the program.
 
 use std::collections::HashMap;

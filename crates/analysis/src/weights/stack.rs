@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stacks with their weights, as exporters and the flame graph read them.
 
 use wallprof_model::State;

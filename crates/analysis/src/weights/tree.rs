@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The boxes of a flame graph: stacks merged by the names of their functions, narrow ones left out.
 
 use std::cmp::Reverse;

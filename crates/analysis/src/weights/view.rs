@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The parts of the threads' time that a picture can show.
 
 use std::error::Error;

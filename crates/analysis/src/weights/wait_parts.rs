@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The states that a single wait was in, each with its time.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Threads as they were during a part of a recording.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `struct perf_event_attr`: an event, and the fields of its samples.
 //!
 //! The structure has grown with the kernel. Fields beyond the known ones are ignored; fields that a shorter

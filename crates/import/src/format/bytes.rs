@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Little-endian integers and texts from untrusted bytes. Every read is checked; none panics.
 
 /// Reads forward through bytes.

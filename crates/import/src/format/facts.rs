@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Facts about the machine and the recording, from the feature sections of a perf.data file.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The address filters of a recording: text that perf writes behind the words of AUXTRACE_INFO. `perf record
 //! --filter` has turned names into addresses before.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The start of a perf.data file or stream, and the tables that a file's header points to.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The perf.data format of files and streams: bytes become records, samples and facts about the host.
 //!
 //! The meaning of records is not known here. Sources: `perf_event_open(2)`,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Records other than samples: changes of threads and mappings, and events of the recording itself.
 //!
 //! Layouts: `perf_event_open(2)` for the kernel's records,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The records of a file or stream, one after the other, in constant memory.
 
 use std::fs::File;

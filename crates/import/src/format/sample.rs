@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Samples, and the ids at the end of other records, by the fields that their event's attr names.
 
 use super::attr::{Attr, read, sample};

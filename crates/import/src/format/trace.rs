@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Records of hardware traces: the kind of a trace (AUXTRACE_INFO), its bytes (AUXTRACE), lost parts (AUX),
 //! and the conversion of its clock (TIME_CONV).
 //!

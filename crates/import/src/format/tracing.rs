@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The formats of tracepoints: the bytes of each field in the raw data of a sample.
 //!
 //! The layout is that of `trace.dat`, written by `tools/perf/util/trace-event-info.c`. A format's text is

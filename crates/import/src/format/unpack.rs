@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decompression of the records that perf compressed: one zstd stream, divided among records of the file at
 //! any byte.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The way from an input to a sink: records are read, put into the order of time, and given to the session.
 //!
 //! Memory is bounded, whatever the input's size.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decoding of an import's hardware trace: waits get the stacks that the trace shows, running time is divided
 //! by it, and its calls are emitted.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The place of each trace's bytes in the input: pieces of a buffer, joined by their offsets into runs
 //! without a hole.
 //!

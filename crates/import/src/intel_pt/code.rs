@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The code of the recorded programs for the decoder: bytes and functions by space and address.
 
 use std::sync::atomic::{AtomicU32, Ordering};

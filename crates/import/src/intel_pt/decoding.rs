@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decodes all traces on all CPUs of this machine, and merges the activity of each thread in the order of
 //! time.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The code that a recording's address filters leave out of its trace.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames of call paths as events of the model: the decoder's function ids become frames.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The code of one file, read chunk by chunk on demand, and its functions.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Code that was made at run time: jitdump files, in which a compiler writes the bytes of each function.
 //!
 //! Format: `tools/perf/Documentation/jitdump-specification.txt` of Linux. Code that a compiler moves later

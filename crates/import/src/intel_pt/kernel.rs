@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The code of the recorded kernel: `kcore` as perf copies it, an ELF core file, and its symbols.
 
 use std::collections::HashMap;

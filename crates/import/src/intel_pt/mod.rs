@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Intel PT in perf.data: facts about a trace are collected while records are read. After the last record the
 //! trace is decoded and its calls are emitted.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads one trace from start to end, in pieces that start at a synchronisation point (PSB) and can be
 //! decoded alone.
 

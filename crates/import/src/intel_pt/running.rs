@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Running time by the second. The trace shows how much was user code and how much was the kernel; records
 //! show how long the thread ran. Both clocks agree up to some microseconds, so an excess in one second
 //! belongs to the next one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The memory of the recorded processes over time, numbered for the decoder. A new space is made when the
 //! content of an address changes; an added mapping keeps the space.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packed switches beyond the memory limit go to an unnamed file in the folder for temporary files. If no
 //! file can be made, or the disk is full, they stay in memory.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The threads that each CPU ran over time, by records of switches, with the state of their process's memory.
 
 use std::collections::{HashMap, HashSet};

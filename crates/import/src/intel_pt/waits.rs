@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits that are long enough to be emitted one by one. They are known before the trace is decoded, but the
 //! calls that were open in them are known only after it. They are kept until then.
 

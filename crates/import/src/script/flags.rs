@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! perf's words for a branch: `call`, `tr end  syscall`, `hw int (x)` (`perf_sample__sprintf_flags` in perf's
 //! sources).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Functions and threads of a text as events of the model.
 
 use std::collections::{HashMap, HashSet};

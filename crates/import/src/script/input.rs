@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Divides a text into blocks of whole lines.
 
 use std::io::{self, Read};

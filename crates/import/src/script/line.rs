@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One line of `perf script`'s output of a trace: a branch, an error of perf's decoder, a context switch, or
 //! another line. Nothing is allocated; the fields borrow from the line.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Merges pieces of blocks and files: those of each thread go through one replay in the order of time.
 
 use std::collections::{BTreeMap, HashMap};

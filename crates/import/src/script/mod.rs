@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Turns `perf script`'s output of Intel PT into calls. Each line is a call, a return or another branch. Text
 //! of ordinary samples goes to [`samples`].
 //!

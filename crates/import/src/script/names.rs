@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The functions in a text, each with one number for all parsing threads.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The events of each thread in a block of text, replayed as far as the block alone allows.
 
 use std::collections::HashMap;

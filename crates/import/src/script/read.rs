@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads texts on all CPUs. One thread divides and merges, the others parse. Reading ahead is bounded.
 
 use std::collections::BTreeMap;

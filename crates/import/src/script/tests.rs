@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The calls in texts, however the texts are divided, and in texts of real processors.
 
 use std::io::Cursor;

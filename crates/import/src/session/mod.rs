@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One import's state: records in the order of time become events of the model.
 //!
 //! `records` applies each kind of record, `samples` the samples, `printed` those of texts. `trace` has the

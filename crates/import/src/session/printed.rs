@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Samples that were printed as text.
 
 use std::collections::HashMap;

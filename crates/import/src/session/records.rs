@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Records other than samples: mappings, names, starts and ends of threads, switches, losses.
 
 use std::ffi::OsStr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Samples: running time of the clock, switches and wakeups of tracepoints, counts of other events.
 
 use wallprof_intel_pt::Departure;

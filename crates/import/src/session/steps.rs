@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Steps of threads' timelines, and their events.
 
 use wallprof_model::{Event, ThreadKey};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hardware trace of a recording: its records, and the results of decoding.
 
 use wallprof_intel_pt::{Departure, TimeConv};

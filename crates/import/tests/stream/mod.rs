@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Generated streams of perf.data, as `perf record -o -` writes them.
 
 use wallprof_intel_pt::generator::record::{attr, pair, record, text, words};

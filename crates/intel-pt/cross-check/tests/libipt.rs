@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces of the encoder, read by Intel's decoder, so that no misunderstanding is on both sides.
 
 use wallprof_intel_pt::generator::{Plan, generate};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Emission of events, with their times and functions.
 
 use super::Decoder;

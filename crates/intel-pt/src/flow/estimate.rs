@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of cycle counts that lead beyond the next expected exact time. The packets ahead show whether they
 //! are possible.
 

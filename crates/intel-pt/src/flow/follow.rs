@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Follows the code: from run to run by the packets, and instruction by instruction to an address in the
 //! trace.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Starts, gaps and their ends, and switches of threads.
 
 use super::{Decoder, State};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Times of events between two packets.
 
 /// The time between the last two packets that moved the decoder, and the consumed part of the last one.

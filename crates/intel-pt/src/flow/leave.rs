@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ends of tracing: the instruction that turned it off, and its target.
 //!
 //! A branch out of the recording's filters turns tracing off. Its packet holds the target or, on some

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Control flow from packets: follows the recorded code along the trace and emits events.
 //!
 //! The decoder is lazy: it stays at the start of a run until a packet shows how that run ends. So at each

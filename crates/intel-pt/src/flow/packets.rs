@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The effect of each packet that moves the decoder.
 
 use super::{Decoder, FULL_TANK, Source, State};

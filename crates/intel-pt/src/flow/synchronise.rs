@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Synchronisation points: a segment starts at one, and the decoder's place is checked at the others.
 
 use super::gaps::is_in_kernel;

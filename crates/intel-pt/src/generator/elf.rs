@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A generated program as an ELF file that profilers can read: its code, mapped as a whole, and its
 //! functions' names.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Writes the packets of a processor, by the rules of the manual (Intel SDM vol. 3, "Intel Processor Trace"):
 //! the delay of branch results, the compression of addresses and returns, the contents of synchronisation
 //! points.

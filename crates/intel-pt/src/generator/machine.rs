@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs a generated program: threads on one CPU, with random branches, system calls, interrupts, switches,
 //! long jumps and exceptions. Its actions go to the encoder, and are recorded as the truth. If both are taken
 //! from time to time, it can run for any time.

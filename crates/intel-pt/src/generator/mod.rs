@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces with their exact truth, generated from a seed, at any size. For tests.
 //!
 //! A machine runs a random program ([`Program`]) and knows the effect of each of its instructions. An encoder

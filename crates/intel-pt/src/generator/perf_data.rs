@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A generated trace as perf.data, as `perf record -e intel_pt//u` writes it (perf.data-file-format.txt and
 //! perf-intel-pt(1) in the kernel's tree): the trace of one thread, or of one CPU with its switches.
 

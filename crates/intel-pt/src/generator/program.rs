@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A generated program: functions of random instructions, as machine code and as the effect of each
 //! instruction.
 

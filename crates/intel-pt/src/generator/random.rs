@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers from a seed: the same on every machine.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Filters of a generated program: its traced functions.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bytes of perf.data: integers, texts, records and event attributes. All tests that need records build them
 //! here.
 //!

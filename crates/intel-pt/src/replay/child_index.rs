@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Finds a node's child by its frame: a hash table of node numbers, four bytes each. The nodes themselves
 //! hold the keys.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The frames of call paths: functions, and frames for time outside of the traced code.
 
 use crate::code::FunctionId;

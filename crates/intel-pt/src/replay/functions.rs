@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers of functions, from those of paths.
 
 use std::collections::HashMap;

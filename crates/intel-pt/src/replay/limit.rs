@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The limits of call paths over all threads, and of distinct latencies of their calls. Programs that call at
 //! random would have any number of them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From events to call paths: one stack for each thread, kept across CPUs and gaps, with frames matched by
 //! return address.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The numbers of a call path or a function.
 
 use wallprof_model::Histogram;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One thread's open calls over a tree of call paths: pushing, popping and charging time. `stretch` decides
 //! which of them an event needs within a segment, `thread` decides all the rest.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The part of a thread's calls that one segment shows by itself. Complete calls are counted and open ones
 //! are kept. Events that depend on the stack below are kept, too; `thread` applies them when the segments are
 //! merged in order.

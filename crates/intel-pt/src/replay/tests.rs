@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rules of the replay, one test for each: the effect of events on a stack, whether one recorder takes
 //! all of them or each has a recorder of its own.
 

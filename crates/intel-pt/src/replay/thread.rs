@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A thread's whole stack: merges its stretches in the order of time, and decides the cases that a segment
 //! alone cannot.
 

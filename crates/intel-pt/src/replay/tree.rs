@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Call paths as a prefix tree. Each node has its numbers.
 
 use super::child_index::ChildIndex;

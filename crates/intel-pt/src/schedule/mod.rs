@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The threads that a CPU ran, by time. The decoder reads its address space from it.
 //!
 //! A trace may have any number of switches, so they are packed, and a cursor reads them block by block.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A block of switches in a few bytes each: the time since the previous one, the thread with the previous
 //! one's departure, and the space, as numbers of seven bits a byte (LEB128).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A statically linked ELF file as code: its executable segment and its functions.
 
 use wallprof_intel_pt::{Code, Function, FunctionId, SpaceId};

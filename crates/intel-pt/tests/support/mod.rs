@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shared by the tests of real and synthetic recordings: a small reader of perf.data, of ELF symbols, and of
 //! the truth of the synthetic ones.
 #![allow(dead_code)] // Each test binary uses its part.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The part of perf.data that a recording with one trace needs.
 
 use wallprof_intel_pt::{ClockFacts, Schedule, SpaceId, Switch, ThreadId, TimeConv};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The truth of a synthetic recording.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

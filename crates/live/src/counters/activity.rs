@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether a process has run lately, by its CPU clock. A process that has not run changed nothing of its own,
 //! and reading the clock costs a tenth of reading one file of /proc.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Directories of /proc that are read again and again, opened once. The number of entries is cheap to read.
 //! Listing costs 0.5 µs an entry, and 2 µs with the entry's link.
 

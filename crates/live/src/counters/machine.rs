@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of the whole machine: memory, pressure, interrupts, steal time, run queues, dropped
 //! packets.
 

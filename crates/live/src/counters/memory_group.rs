@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The memory of a process's control group, and its limit.
 //!
 //! Of the group that the process is in when it is met, and those above, the one with the lowest limit counts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of the machine and of the recorded processes, about ten times a second.
 //!
 //! Owns the schedule of readings, and that a value is emitted only when it changed. The cost is bounded: a

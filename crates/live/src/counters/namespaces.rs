@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sockets of the network namespaces of recorded processes. They are listed once for all processes of a
 //! namespace, since the kernel walks all its sockets for each list.
 

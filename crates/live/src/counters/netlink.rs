@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's list of sockets: sock_diag(7). Its messages are in linux/inet_diag.h and linux/netlink.h.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How often something is read: ten times a second, or as often as its cost allows.
 
 use wallprof_model::MonoNs;

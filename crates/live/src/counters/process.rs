@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of a recorded process: page faults, switches, memory, disks, sockets, its control group.
 //!
 //! Owns which of them are read while the process does not run: only those that other processes can change.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sockets of a process: bytes that have not been read, and packets that were dropped.
 //!
 //! Owns when its files are listed to find them: that costs about a µs a file.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The number of sockets of a kind in a network namespace. The kernel keeps these counts, so that reading one
 //! costs 2 µs. A list of TCP sockets would walk a table whose size depends on the machine's memory.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How often the threads of a process were switched in.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files of /proc that are read again and again: opened once, since opening costs as much as reading.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How long the requests of a server wait for the answers of others: a proxy's for its upstreams, an application's
 //! for its database. Such a server sleeps in epoll meanwhile, as it does without a request.
 //!

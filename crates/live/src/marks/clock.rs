@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The clock of marks: the processor's ticks where the kernel keeps time by them, too, and CLOCK_MONOTONIC
 //! elsewhere.
 

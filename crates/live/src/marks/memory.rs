@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The memory in which a process marks its spans: the layout of `include/wallprof.h`, version 1.
 //!
 //! It is read with `pread`, which a hostile process cannot make fail later, as it could make a mapping, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Spans that programs mark themselves, with `include/wallprof.h`.
 //!
 //! Each thread writes its spans into memory that it shares with the recorder: sums of all of them, and those of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rows that the kernel side has added up by second → events.
 
 use wallprof_analysis::waits::is_learned;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Losses by reason, and what the recording itself costs.
 
 use std::sync::atomic::Ordering;

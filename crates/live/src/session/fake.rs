@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A kernel side without a kernel: runs threads by timelines and keeps their ledgers as `bpf/ledger.h` does.
 //!
 //! A timeline has one line a thread, `name: RRLLwR..`, and one character a tick of 100 ms: `R` runs, `P` is

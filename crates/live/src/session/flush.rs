@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Emits everything that belongs to past seconds, in the order in which each event refers to earlier ones
 //! only.
 

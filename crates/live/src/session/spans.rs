@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Spans: all of them as sums, and the slowest of each second and program one by one.
 
 use std::cmp::Reverse;

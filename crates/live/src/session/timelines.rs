@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sessions over the fake kernel: what they emit of each second must be what the timeline shows.
 
 use std::cell::RefCell;

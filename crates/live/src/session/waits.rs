@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What waits mean while they are recorded: rules, names, and what is learned from who ends them.
 
 use std::sync::Arc;

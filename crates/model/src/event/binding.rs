@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Functions that the dynamic linker binds at their first call.
 
 use crate::stack::StackId;

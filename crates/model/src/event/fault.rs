@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a page fault was about.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

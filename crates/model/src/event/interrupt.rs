@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interrupts, and the calls on other CPUs that cause some of them.
 
 use crate::thread::{ThreadKey, ThreadRef};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Delays: time that the kernel spends on a thread's behalf.
 
 use crate::thread::ThreadKey;

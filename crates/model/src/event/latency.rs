@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lengths of intervals, for distributions.
 
 use crate::histogram::Cell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Time that threads spent in their states.
 
 use crate::state::Reason;

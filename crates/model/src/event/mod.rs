@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The events that a source can emit. Nothing downstream knows which source emitted them.
 
 mod binding;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Single intervals off the CPU and page faults.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! CPU quotas of control groups that were used up.
 
 use crate::time::MonoNs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests of the modules that need no browser: node --test crates/page/web/tests
 
 import assert from "node:assert/strict";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The events that `-e` accepts on this machine.
 
 use std::path::Path;

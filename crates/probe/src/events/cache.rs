@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hardware cache events: `L1-dcache-load-misses`, `dTLB-loads`, `node-prefetches` …
 //!
 //! perf writes them as cache, operation and result joined by `-`; the operation defaults to loads and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why an event is not available, as facts; the message says which events are.
 
 use std::fmt;

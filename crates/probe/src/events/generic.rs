@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The events that perf names the same on every machine: `enum perf_hw_id` and `enum perf_sw_ids` of
 //! `include/uapi/linux/perf_event.h`, with the second names that `perf list` gives them.
 

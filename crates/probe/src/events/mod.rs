@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! perf's event names: translates the text after `-e` to the terms of `perf_event_open(2)`.
 //!
 //! Reads sysfs and tracefs through [`Files`](crate::facts::files::Files) and opens nothing. Only opening an

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names near to a misspelt one.
 
 /// Longer inputs are not misspelt names. The limit also bounds the computation.

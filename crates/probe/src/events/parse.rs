@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! perf's event syntax, from the text of `-e` to a [`PerfEventSpec`].
 
 use super::cache::{cache_event, cache_names};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events written in the terms of a PMU: `cpu/event=0x3c,umask=0x1,name=busy/`.
 //!
 //! sysfs defines the bits of `config`, `config1` and `config2` that a term fills (`format/TERM`, as

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sources of events: sysfs for PMUs, tracefs for tracepoints.
 
 use std::path::{Path, PathBuf};

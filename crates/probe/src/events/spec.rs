@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An event in the terms of `perf_event_open(2)`.
 
 /// One event, in the terms of `struct perf_event_attr` (see perf_event_open(2)).

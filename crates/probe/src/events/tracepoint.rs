@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tracepoints: `group:name`, whose number is in tracefs.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The capabilities of a process (capabilities(7)), and the use that wallprof has for each.
 
 use std::fmt;

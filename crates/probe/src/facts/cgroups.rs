@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The mount points of the cgroup hierarchies, and the directory that a cgroup's path refers to.
 
 use std::path::{Path, PathBuf};

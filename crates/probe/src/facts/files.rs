@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reading the kernel's small text files (procfs, sysfs, tracefs) behind a trait, so that their parsers are
 //! tested with files that no test machine has.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What this machine allows, according to files: no program is loaded and no event opened.
 //!
 //! Facts only. The callers that show a missing one say what follows from it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The kernel's own settings: sysctls, lockdown, limits. A setting whose file does not exist is `None`: this
 //! kernel does not have it.
 

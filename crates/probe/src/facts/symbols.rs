@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether the kernel shows the addresses of its functions.
 
 use std::path::Path;

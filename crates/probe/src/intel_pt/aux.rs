@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The buffer to which the processor writes its trace, beside an event's records (AUX in perf_event_open(2)).
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Intel PT on this machine: the features of the processor, and traces of threads or CPUs with everything
 //! that is needed to read them later: switches and mappings.
 //!

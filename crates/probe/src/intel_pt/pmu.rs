@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The features of the processor's Intel PT, from sysfs, and the event that uses most of them.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces of threads or of CPUs under way: an event of each thread on each CPU, whose records and trace all
 //! go to that CPU's pages.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events that define the ids of others: threads, modules, frames, symbols, stacks, and the texts in them.
 
 use std::num::NonZeroU32;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stalls from the event to the row: open ones and their rows, and the judgement of the size budget.
 
 use wallprof_model::event::{OwnerSample, Stall, Waker};

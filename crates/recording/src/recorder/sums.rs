@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events that are added up: ledgers, samples, interrupts, intrusions, counters, calls.
 
 use wallprof_model::event::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The part of a bounded recording that is in the file, and the deletion of the rest.
 
 use wallprof_model::Forgotten;

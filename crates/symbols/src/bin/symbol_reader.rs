@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A reader of other users' files by itself, for tests: `wallprof` has it under a hidden argument.
 
 use std::process::ExitCode;

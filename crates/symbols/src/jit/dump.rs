@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! jitdump: code loads of a compiler with their times (linux:
 //! tools/perf/Documentation/jitdump-specification.txt).
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The place of a process's perf map: `perf-PID.map` in its own `/tmp`, by its own pid.
 //!
 //! The folder is opened while the process lives and stays open, because many compilers write the map when the

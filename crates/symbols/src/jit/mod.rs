@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names of code that is in no file, from what JIT compilers write about it.
 //!
 //! Two forms exist. A **perf map**, `/tmp/perf-PID.map`, is text with one function a line, found by the

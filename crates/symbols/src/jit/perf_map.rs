@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `/tmp/perf-PID.map`: one function a line, `START SIZE NAME`, the numbers in hexadecimal (linux:
 //! tools/perf/Documentation/jit-interface.txt). Some writers put `0x` before the numbers.
 

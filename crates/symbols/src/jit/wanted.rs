@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Addresses whose names are collected while a source is read from start to end.
 //!
 //! Sources are not kept in memory, only the best name of each requested address.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which program is executed to read the files of other users.
 
 use std::ffi::OsString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The limits that a reader sets on itself after it was executed and before it reads anything.
 //!
 //! A file may take the reader over. It then has 512 MiB of memory and a minute of a CPU, can write to no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A process of its own that reads the files of other users.
 //!
 //! A crafted file can make the parser of debug information allocate without end, keep it busy, or crash it,

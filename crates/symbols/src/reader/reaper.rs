@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Children that were killed and have not ended yet.
 //!
 //! A child that waits for a disk or a server (state D) ends when that wait does, SIGKILL or not. Nothing

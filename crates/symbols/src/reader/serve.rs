@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The reader's side: reads one file within its limits and answers until the parent closes the socket.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The format between parent and reader: little-endian integers, and texts behind their length.
 //!
 //! The parent's half treats every byte as foreign, because a file may have taken the reader over: lengths and

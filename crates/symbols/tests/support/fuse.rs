@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A FUSE mount with one file, whose reads are answered or not. Protocol: `linux/fuse.h`.
 
 use std::ffi::CString;

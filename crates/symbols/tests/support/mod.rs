@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Real programs for tests: compiled on the spot, started, and stopped at a known place. Each test program
 //! uses a part of this.
 #![allow(dead_code)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tables of files written by hand: usual files, and hostile ones.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Functions of Go's runtime that change stacks half-way, on x86_64: the way from the new stack to the old
 //! one.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Function tables written by hand, in each of Go's layouts.
 
 use super::*;

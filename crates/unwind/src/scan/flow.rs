@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Follows frames along the jumps of a window of functions.
 
 use std::collections::{HashMap, HashSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The known facts of a function's frame before an instruction.
 
 use super::instruction::{Effect, Saved};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The effect of one instruction on the stack pointer and on saved registers, and its successors.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares rules from instructions with those from unwind entries, and with code written by hand.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Walks over stacks that are drawn word by word.
 
 use super::*;

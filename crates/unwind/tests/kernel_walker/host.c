@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The kernel's walker on the host: walks the cases on stdin and writes their frames to stdout.
  * crates/unwind/tests/kernel_walker.rs has the layout of both. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Busy, sorting and formatting: time in the program, libstdc++ and libc, with exceptions thrown and caught.
 
 #include <algorithm>

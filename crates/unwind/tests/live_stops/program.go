@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Busy with sorting, maps, formatting, goroutines and garbage.
 package main
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Busy with collections, formatting, threads and locks; time in the program, std and libc.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stops a program many times and writes gdb's view of each stop: registers, call chain, and the stack itself.
 
 Run by gdb: `gdb -batch -nx -x stops.py`, with the variables STOPS_PROGRAM (a JSON list), STOPS_COUNT and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Waits at places that are hard to unwind. At each it prints the input of an unwinder, registers and memory,
  * and the result of libgcc's backtrace(). tests/real_stacks.rs reads it. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stacks that are generated from a file's own rules: every frame is at some address of the file's code and
 //! has the layout of its rule.
 //!

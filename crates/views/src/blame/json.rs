@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who costs whom, for programs: one object on one line. Times are integer nanoseconds.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who costs whom, as text, as JSON, and as a picture.
 
 mod json;

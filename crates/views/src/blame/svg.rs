@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who costs whom as a picture: waiters at the left, culprits at the right, and a band between them as wide
 //! as the time is long.
 

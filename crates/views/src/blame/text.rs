@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who costs whom, for people: a block for each waiter with its culprits.
 
 use std::io::{self, Write};

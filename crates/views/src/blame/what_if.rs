@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What waiting would be if a part of the work took less time, for people.
 
 use std::io::{self, Write};

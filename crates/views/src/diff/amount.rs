@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rates and differences as people read them.
 
 use wallprof_analysis::diff::Change;

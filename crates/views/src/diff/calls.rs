@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The time of calls in two recordings, path by path, as a differential flame graph.
 //!
 //! Widths are B's time. Calls that take longer than in A are red, shorter ones blue. The colour is deeper

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A differential flame graph as one SVG file that any browser opens, with zoom and search. The caller names,
 //! places and colours the boxes. Names from recordings are text and never markup or script.
 

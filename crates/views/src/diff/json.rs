@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A diff for programs: one object on one line. Times are integer nanoseconds per second of wall time,
 //! `null` for unknown values.
 //!

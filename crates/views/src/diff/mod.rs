@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two recordings side by side: as text, as JSON and as a differential flame graph. All times are nanoseconds
 //! per second of wall time. Also the slow and the other spans of one recording, in nanoseconds a span.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The boxes of a differential flame graph: the place, the width and the change of each frame.
 
 use wallprof_analysis::diff::{Comparison, NodeChange, NodeId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The slowest spans minus those in the middle as a flame graph, in nanoseconds a span.
 
 use std::collections::BTreeMap;

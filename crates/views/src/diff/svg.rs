@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A diff as a differential flame graph.
 //!
 //! Widths are B's time per second of wall time. Red frames take longer than in A, blue ones shorter; a larger

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A diff as text: the two sides, the states and the stacks that differ, the largest difference first.
 
 use std::io::{self, Write};

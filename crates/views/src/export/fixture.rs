@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A recording of two seconds with stacks, for the tests of formats that have them.
 
 use std::sync::Arc;

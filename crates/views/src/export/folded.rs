@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Folded stacks: one stack a line, `comm;root frame;…;leaf frame VALUE`, for flamegraph.pl, inferno and
 //! many others.
 //!

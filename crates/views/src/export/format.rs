@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A format as the registry knows it. Each format has one in the file of its writer.
 
 use std::io::{self, Write};

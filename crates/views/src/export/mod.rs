@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Weighted stacks, and timelines of stalls, in the formats of other tools.
 
 mod firefox;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An exporter's values for functions, made once for each place in a stack.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! pprof's format, for `go tool pprof` and other readers: a gzipped protocol buffer, defined in
 //! <https://github.com/google/pprof/blob/main/proto/profile.proto>.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The messages of pprof's format, as far as exports fill them. Names and numbers of the fields are those of
 //! <https://github.com/google/pprof/blob/main/proto/profile.proto>; texts are indices of `string_table`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! speedscope's file format: <https://github.com/jlfwong/speedscope/wiki/Importing-from-custom-sources>.
 //!
 //! One sampled profile for each thread, the one with the most weight first. A frame is a function in a

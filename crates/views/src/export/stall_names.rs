@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names of stalls and of threads in them, for timelines.
 
 use wallprof_model::profile::{StallRecord, WakerRecord};

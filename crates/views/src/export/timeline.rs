@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Formats that show when something happened: they take single stalls beside weighted stacks.
 
 use std::io::{self, Write};

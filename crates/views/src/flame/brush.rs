@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the picture that inferno has drawn, whose boxes have numbers for names, and writes the final one.
 
 use std::io::{self, Write};

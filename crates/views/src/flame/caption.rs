@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The texts above and below the boxes of a flame graph.
 
 use wallprof_analysis::weights::{Side, Tree, View};

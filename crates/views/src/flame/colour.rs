@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Colours: hot where the thread ran, yellow and green where it waited for a CPU, cold where it was blocked.
 
 use std::fmt;

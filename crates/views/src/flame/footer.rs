@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The footer below the boxes: the colour and the time of each state, and the parts that are not in the
 //! picture.
 

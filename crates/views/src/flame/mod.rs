@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A flame graph as one SVG file that any browser shows, with zoom and search, and that needs no network.
 //!
 //! inferno lays the boxes out and brings the script. It gets numbers for names. `brush` puts in the names and

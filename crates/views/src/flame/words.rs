@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The text of a box: its name, its time and its share of the whole.
 
 use wallprof_analysis::weights::{Node, Role, Tree, Weights};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A finding in JSON.
 
 use schemars::JsonSchema;

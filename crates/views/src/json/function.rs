@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Functions, and their difference in two recordings, in JSON.
 
 use schemars::JsonSchema;

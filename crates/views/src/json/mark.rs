@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A mark in JSON.
 
 use schemars::JsonSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The JSON that programs read, exactly as promised: integer nanoseconds, hex addresses as strings,
 //! `null` for unknown values, keys in one order.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The JSON Schema of every `--json` output, made from the types that are written.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The span that a stall lies in, in JSON.
 
 use schemars::JsonSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stacks in JSON: one entry a function, leaf first, inlined ones by themselves.
 
 use std::borrow::Cow;

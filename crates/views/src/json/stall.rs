@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One stall in JSON.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The spans of each kind, and the tail minus the body, in JSON.
 
 use schemars::JsonSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! JSON in which every hidden character of a string is an escape, so that a file may be printed as it is. A
 //! parser reads the same text.
 

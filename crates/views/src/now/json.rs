@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One thread a line, the longest wait first:
 //!
 //! ```text

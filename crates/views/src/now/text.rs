@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! All threads for people: groups of equal stacks, the largest first.
 
 use std::collections::BTreeMap;

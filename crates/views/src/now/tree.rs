@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who waits for whom, as a tree: each thread that others wait for, and its waiters below it.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Figures of a group of runs in Bencher's Metric Format: the mean, the smallest and the largest of the runs.
 //!
 //! `{ "benchmark": { "measure": { "value", "lower_value", "upper_value" } } }`, as

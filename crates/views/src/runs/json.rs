@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs for programs: one object on one line. Rates are nanoseconds per second of wall time over all threads,
 //! lengths nanoseconds.
 //!

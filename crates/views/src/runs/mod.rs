@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Many recordings: a list of them, groups of them compared, figures over versions.
 
 mod bmf;

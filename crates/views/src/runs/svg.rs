@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Figures over versions: one small chart for each state, a dot for each run, a line through the means.
 
 use std::collections::BTreeMap;

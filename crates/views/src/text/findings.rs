@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Findings: a sentence each, the stalls that it rests on, and an advice.
 
 use std::borrow::Cow;

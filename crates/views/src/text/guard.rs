@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Threads and interrupts on each guarded CPU: first those that should not be there.
 
 use std::cmp::Reverse;

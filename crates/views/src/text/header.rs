@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The head of a report: the command, the time, the length and the machine of the recording.
 
 use std::io::{self, Write};

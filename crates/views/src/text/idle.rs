@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where threads waited voluntarily: the largest groups of such waits. A wait that the program does not mean
 //! to be idle (a lock made of a poll) shows here.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Interrupts by cause, and the thread that each cause interrupted most.
 
 use std::collections::HashMap;

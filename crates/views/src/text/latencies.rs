@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lengths of waits: percentiles for the threads whose ledger is shown.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Why threads were late: groups of stalls with the threads that ended them, and the longest stalls.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where the time went: full ledgers of the latest threads, a line for each other one, and the number of
 //! idle ones.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Marks by time of day, each with the longest stall at that time.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The quality of the recording: whether the ledgers add up, how stacks ended, the losses, and the cost of
 //! recording.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A stack, a function a line: name and offset, module, file and line.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stalls one by one: a block of lines each, with everything that is known about it.
 
 use std::io::{self, Write};

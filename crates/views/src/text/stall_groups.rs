@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Groups of stalls with equal stacks: a block of lines each, with the longest stall as the example.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Weighted stacks made by hand.
 
 use std::sync::Arc;

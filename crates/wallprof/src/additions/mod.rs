@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof import --metrics`, `--marks` and `--spans`: adds metrics, events and operations of the application
 //! to a recording.
 

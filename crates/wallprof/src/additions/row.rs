@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The meaning of a row: its columns, and the value or the mark in them.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof import --spans`: operations of the application, with the waits that the recording has of them.
 
 use std::collections::{BTreeMap, HashMap};

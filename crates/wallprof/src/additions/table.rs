@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A CSV file as rows with their line numbers. A row is one line: an open quote ends with its line. Memory is
 //! bounded by the limit on a line.
 

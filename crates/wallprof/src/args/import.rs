@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands that add to recordings: `import` and `symbolize`.
 
 use std::path::PathBuf;

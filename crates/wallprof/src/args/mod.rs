@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The options of each command as clap reads them: names, help and shapes. Each command checks what its values
 //! mean. The list of commands is [`Command`], in `main.rs`.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The commands that read recordings: `report`, `stalls`, `flame`, `export`, `diff`.
 
 use std::ffi::OsString;

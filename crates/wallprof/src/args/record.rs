@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `record`, and the hidden command that it starts a recorded command with.
 
 use std::ffi::OsString;

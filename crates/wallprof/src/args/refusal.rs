@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What clap refuses, as one sentence: what is wrong, and what to give instead.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};

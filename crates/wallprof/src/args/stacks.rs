@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `stacks`.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Options with a fixed set of values: each set has one list, which completions, help and errors show.
 
 use std::ffi::OsStr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof demo`: runs a built-in workload, records it, prints the report, and explains what to look at.
 
 mod program;

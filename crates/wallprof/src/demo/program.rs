@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The program of the scenarios, which the binary contains, as a temporary executable file.
 
 use std::ffi::OsString;

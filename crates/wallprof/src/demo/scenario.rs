@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The scenarios of `demo`, and the explanation of each.
 
 use clap::ValueEnum;

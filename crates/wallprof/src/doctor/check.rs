@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One line of `doctor`: its content and its layout.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The events that `record -e` supports on this machine.
 
 use wallprof_probe::events::{Available, EventSources, Tracepoints, available, find_tracefs};

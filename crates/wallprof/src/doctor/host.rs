@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of the machine's files: each fact with the effect of its absence and the smallest change that
 //! helps.
 

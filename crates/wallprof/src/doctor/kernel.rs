@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of the attach points, from the kernel's type information.
 
 use wallprof_probe::{Features, KernelTypes, ProbeOptions, Probes, TargetSet, Targets, UserStacks};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof doctor`: what this kernel, these permissions and this hardware allow, line by line.
 
 mod check;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The longest pause of a running thread during an action: the cost of attaching for others.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `doctor --programs`: the verifier's instruction count of each program, for the table of docs/kernels.md.
 
 use std::io::{self, Write};

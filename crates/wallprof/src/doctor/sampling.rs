@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a sample costs the thread that it interrupts.
 
 use std::sync::Arc;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks that targets, CPUs and events exist on this machine, before anything is created.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The end of a recording: a signal, the duration, the end of the command or of the last target.
 //!
 //! One `poll` waits for all of these, so that none is delayed by a timer.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The probes, the symbols and the recording, behind one small interface for `record` and `watch`.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Processes that exist before a trace starts: their threads, and the code that they have mapped.
 
 use std::collections::{BTreeMap, BTreeSet};

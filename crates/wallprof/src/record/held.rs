@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A command that is held before its first instruction until the probes are armed.
 //!
 //! The recorder starts itself under a hidden subcommand, so that the pid of the command is known before it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Facts about this machine for the recording, and cgroups as the BPF programs identify them.
 
 use std::fs;

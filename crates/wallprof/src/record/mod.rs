@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof record`: reads the options, checks that their targets exist, and records.
 
 mod check;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The options of `record` as values, from the command line's texts.
 //!
 //! Pure: `check` looks whether processes and events exist.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The CPUs on which the recorder itself runs: beside what it records, where there is room.
 //!
 //! A CPU that is guarded or isolated belongs to others. A process that is bound to some CPUs, or a cgroup

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lines of `record` on stderr: one when armed, one at the end and, on a terminal, a progress line.
 
 use std::io::{self, IsTerminal, Write};

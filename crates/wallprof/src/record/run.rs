@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One recording from its checks to its exit code.
 //!
 //! Nothing is created before the targets are known to exist and recording is known to be permitted.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The targets of a recording, from the command line's texts.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Orders to the running service, and their channel: from the threads that serve clients to the one that
 //! holds the probes.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof ctl`: sends an order to a watcher over its socket.
 
 use std::io;

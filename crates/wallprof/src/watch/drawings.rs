@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is drawn from the flight recording for a reader of the port, each by a child process. Its memory is freed
 //! when it ends. SQLite's locks belong to a process: a second connection in this one would drop those of the
 //! flight recording when it is closed.

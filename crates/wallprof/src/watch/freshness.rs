@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether a client's request needs a flush: shared by the service, which may keep seconds pending, and the
 //! HTTP server.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof watch`: records until it is stopped, in bounded memory, and exports metrics.
 //!
 //! Reads the options, checks that their targets exist, and binds the port and the socket before it loads the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The signals of the service: stop, reload the configuration, write a snapshot.
 
 use std::io::{self, Read};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The pages and orders of the watcher's port and socket, and the clients that may use each.
 
 use std::ffi::OsString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Snapshots of the flight recording: ordered by hand, or triggered by a stall that is too late.
 //!
 //! Owns the time and the extent of a snapshot; crates/recording writes it, on a separate thread. A failure is

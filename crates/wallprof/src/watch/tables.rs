@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `watch --parquet`: parts of the flight recording as Parquet tables, each written by a child process. Its memory
 //! is freed when it ends, and SQLite's locks belong to a process (see `flame`).
 //!

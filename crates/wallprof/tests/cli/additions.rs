@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `import --metrics` and `--marks`: numbers and events of the application beside the stalls.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `--container` of the readers: threads in containers, and what only they did.
 
 use std::fs;

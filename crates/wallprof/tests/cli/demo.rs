@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `demo`: the workload that comes with the binary.
 
 use wallprof_testkit::program::run;

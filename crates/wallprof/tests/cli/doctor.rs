@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `doctor` on any machine.
 
 use std::process::Stdio;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A small recording with names that somebody chose to do harm.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The process as which a recorded command starts: it waits, takes its standard input, and becomes the
 //! command.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The command line as scripts see it: exit codes, one sentence on stderr, nothing left behind.
 //!
 //! Needs no privilege. Where it has it, `doctor` and `demo` try the probes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Other users of the machine: FIFOs and links in the place of files, and pictures of a private recording.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The documents and scripts name tests that exist: a test that is renamed or removed leaves no promise without
 //! a test.
 

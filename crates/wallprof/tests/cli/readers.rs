@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `report` and `stalls`: files that are no recordings, readers that close the pipe, hostile names, filters.
 
 use std::fs::{self, File};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Wrong command lines, and requests for missing things: refused before anything is created.
 
 use std::os::unix::ffi::OsStrExt;

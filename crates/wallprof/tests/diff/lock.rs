@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lock scenario, recorded three times: twice as it is, once with the lock held twice as long.
 //!
 //! Other tests use the CPUs meanwhile, more in one run than in the next. So the engine's waits for a CPU, its

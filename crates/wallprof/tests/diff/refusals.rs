@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files that cannot be compared are refused in one sentence. Others are compared, whatever their names
 //! contain.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof runs` and `wallprof check` on recordings written for the purpose.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Recordings made by a test: one thread, blocked by a lock for a given time of every second.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The findings of a recording from `report --json`, with the stalls that they refer to.
 
 use std::collections::{BTreeMap, BTreeSet};

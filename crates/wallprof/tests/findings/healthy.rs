@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A busy program without a problem.
 
 use crate::found::Found;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `lazy-binding` for functions that were bound while their symbols were missing.
 
 use std::collections::BTreeSet;

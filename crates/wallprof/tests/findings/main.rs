@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The matrix: each rule fires on its scenario and on no other, under any thread name, with and without
 //! symbols; and a busy, healthy program has no findings that blame it.
 //!

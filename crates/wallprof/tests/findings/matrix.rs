@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Each rule fires on its scenario and on no other: a test for each part of the matrix and each build.
 //!
 //! Other programs on the machine are not part of a scenario. A finding with the cause `machine` is true, and does

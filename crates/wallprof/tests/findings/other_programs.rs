@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Calls that the kernel or another process holds up: the finding names that process and has the time by the
 //! program's own clock.
 

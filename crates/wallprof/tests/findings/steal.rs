@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `steal` on a machine whose host never steals: the recorder reads an injected `/proc/stat`, whose steal time of one CPU
 //! grows while a scenario's thread waits for that CPU.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The figures of `cpu-throttling` where several threads wait for the same CPUs agree with the ledgers.
 
 use serde::Deserialize;

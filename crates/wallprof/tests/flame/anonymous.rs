@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `--anonymize`: no name of the program is in the output.
 
 use std::io::Read;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The effect of views, threads, sides and times.
 
 use crate::fixture::{Fixture, MILLI, SECOND};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Four seconds of two threads. `engine` runs 400 ms of every second, is preempted for 100 ms and waits for a
 //! lock for 500 ms. One of its waits lasts beyond the end of the second second. `stuck` waits for a lock from
 //! the start and never gets it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lock scenario, recorded for real: running and waiting in one picture that adds up to the threads' wall
 //! time.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files that cannot be drawn: one sentence, the right exit code, and no file.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `export --to parquet`: which files a reader finds.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Many rows, and few rows that expand to many: the memory and the output of a reader are bounded. The output
 //! states the number of rows that it leaves out.
 

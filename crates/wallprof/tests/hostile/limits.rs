@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The limits of memory and CPU time of one command.
 
 use std::io;

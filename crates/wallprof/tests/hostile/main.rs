@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Malicious recordings: hostile rows under the right schema, floods of rows, and SQL that the file contains.
 //!
 //! Each command that reads a recording ends with exit code 0, 1 or 4 and at most one sentence, within

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! SQL that the file contains: no command runs it, neither when it reads nor when it adds rows.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs the commands that read a recording and checks their outcomes.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A valid recording of two seconds, and changes to it.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rows that no recorder writes, in a file that SQLite accepts.
 
 use crate::readers::{Outcome, assert_orderly, read};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stack dumps unwound by the import and by perf: the same stacks for at least 99 % of the samples, and a
 //! reason for each difference.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An import's events one by one, before a recording adds samples up.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof import` of files that perf records here: the same samples, threads and stacks as perf's own
 //! reader prints.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs perf to record, and to print its recordings.
 
 use std::path::{Path, PathBuf};

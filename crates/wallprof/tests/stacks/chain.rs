@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sixty functions without frame pointers, and one in 120 frames.
 
 use crate::expected::assert_as_expected;

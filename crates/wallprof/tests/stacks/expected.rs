@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A scenario's own list of its stacks (scenarios/alone.h), and the comparison with recorded ones.
 //!
 //! A stack must be right at any time between a thread's first and last expected function: from its innermost

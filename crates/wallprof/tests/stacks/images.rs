@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that start in every possible way while the machine is recorded.
 
 use serde::Deserialize;

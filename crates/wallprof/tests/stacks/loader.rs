@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Inside the dynamic linker, and in libraries that are loaded and unloaded.
 
 use serde::Deserialize;

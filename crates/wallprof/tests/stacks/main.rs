@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The stack tests: each records a scenario whose stacks are all known, with the real binary, and compares
 //! whole stacks: complete, nothing missing inside, everything in order.
 //!

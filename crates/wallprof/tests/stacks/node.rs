@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! JIT-compiled code, with the names that the compiler writes.
 
 use std::io::ErrorKind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames of every shape, and stacks inside signal handlers.
 
 use crate::expected::assert_as_expected;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The user stacks of a recording, each with its thread and the thread's state.
 
 use std::collections::HashMap;

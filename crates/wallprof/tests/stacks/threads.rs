@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The starts of threads other than a process' first one.
 
 use crate::taken::{Taken, user_stacks};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof symbolize`: what it finds, what it keeps, and how it ends.
 
 use std::fs::{self, Permissions};

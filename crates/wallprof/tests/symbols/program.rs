@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A program that a test compiles, in the forms that distributions ship.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names while recording and importing.
 
 use std::path::Path;

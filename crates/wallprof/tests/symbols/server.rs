@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Debian's debuginfod on a folder, and a server that never answers.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A recording of the split program as its recorder left it on another machine: two frames without a name.
 
 use std::path::{Path, PathBuf};

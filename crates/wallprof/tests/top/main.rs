@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof top` in a terminal, driven through tmux.
 
 use std::process::{Command, Output};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Busy periods of software that knows nothing of spans: `wallprof tail` names what makes the slow ones slow.
 //!
 //! Other load takes CPUs away, and makes periods longer, too: what is expected is the first of the other causes.

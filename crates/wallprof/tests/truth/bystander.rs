@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Wakeups by interrupts, beside threads that the interrupts only happen to hit.
 
 use rusqlite::{Connection, OpenFlags};

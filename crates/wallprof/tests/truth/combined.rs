@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Targets of several kinds at once, and `--children`: a thread that any target matches is recorded, and no
 //! other.
 

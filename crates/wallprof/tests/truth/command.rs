@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `record` as a command: targets, exit codes, and the child's own status.
 
 use std::fs;

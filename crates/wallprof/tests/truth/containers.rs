@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Inside a pid namespace, as containers have one, a process has other pids, and its locks contain those of
 //! their owners.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters beside the stalls: what else changed while a thread was late.
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two threads, or a ring of three, that never come back: open stalls, with everything known about them.
 
 use serde::Deserialize;

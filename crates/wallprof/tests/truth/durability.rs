@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A recorder that is killed leaves a file that opens, with all but the last second in it, and nothing in the
 //! kernel.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Events beside the clock: counted where they happened, with their own stacks.
 
 use std::process::Output;

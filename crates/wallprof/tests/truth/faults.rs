@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Page faults: of a known length, of a cold file, failing ones, and as many as a thread can make.
 
 use serde::Deserialize;

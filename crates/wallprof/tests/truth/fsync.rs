@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A slow path that waits for the disk.
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A guarded CPU: threads that run there are named, and senders of interrupts from another CPU.
 
 use serde::Deserialize;

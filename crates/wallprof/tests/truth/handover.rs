@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! More voluntary waits than a recorder can emit one by one: those of a lock are all there, those of a queue
 //! are folded.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the holder of a lock does while others wait for it, and whom the waiting costs.
 
 use serde::Deserialize;

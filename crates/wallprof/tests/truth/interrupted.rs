@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits that another process stops, and that go on afterwards as `restart_syscall`.
 
 use serde::Deserialize;

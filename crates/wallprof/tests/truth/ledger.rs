@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ledger adds up, and agrees with the scheduler's own counts of every thread.
 //!
 //! The scenario is parked when the recorder arms and when it stops, and the kernel's counters are read while

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Identity of threads while threads and processes start, rename themselves, exec and end.
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Load beside a scenario: what a busy machine does to its threads.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every slow operation that the lock scenario logs has its stall, with everything that a reader needs to
 //! act.
 

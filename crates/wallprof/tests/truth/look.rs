@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof stacks` on programs that say themselves who waits for whom.
 
 use std::collections::HashMap;

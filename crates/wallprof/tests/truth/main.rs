@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The truth tests: each runs a scenario that logs what it did by its own clock, records it with the real
 //! binary, and compares the two measurements.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Marked spans where they could be lost: bursts, threads and children that end, many kinds, several recorders,
 //! recorders that were killed, and processes that lie about themselves.
 

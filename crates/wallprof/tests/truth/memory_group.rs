@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A control group with a memory limit, for the time of one command.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `record --name`: each process or thread that gets such a name is recorded from then on.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A recorder that is recorded by another one: this is how wallprof is profiled (docs/benchmarks.md).
 
 use wallprof_testkit::machine;

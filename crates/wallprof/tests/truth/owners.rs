@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The owner of a lock is read where the lock says it, and never from data beside another lock.
 
 use std::collections::HashMap;

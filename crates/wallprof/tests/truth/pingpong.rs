@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Very many very short waits, on one CPU and across CPUs: no stall among them, and all of them in the
 //! ledger.
 

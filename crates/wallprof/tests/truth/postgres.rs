@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `-p POSTMASTER --children` on a real PostgreSQL, whose connections are a process each.
 
 use std::collections::BTreeSet;

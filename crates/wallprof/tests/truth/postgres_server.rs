@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A PostgreSQL server of the test's own, and its clients.
 
 use std::fs;

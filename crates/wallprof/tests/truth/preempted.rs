@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A thread that loses its CPU: when, for how long, and to which thread.
 
 use serde::Deserialize;

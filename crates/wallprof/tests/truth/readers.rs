@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Kernel stacks from the cache: there are several at one system call.
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Real software: a busy Redis has threads that wait for work. Those waits are no stalls.
 
 use crate::ledger::assert_adds_up;

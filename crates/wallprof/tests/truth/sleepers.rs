@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Voluntary waits are in the ledger, and are stalls only with `--all`.
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof tail` over the operations that a program logs itself, and over busy periods that it knows nothing
 //! of: the planted cause, and its twin without.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Running time, divided between user mode and the kernel by samples.
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! More than a machine usually does: thousands of forks, a ring that is not read, little memory. What is
 //! recorded adds up, and what is not is counted.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Exactly the given targets are recorded: threads, CPUs, control groups.
 
 use std::collections::BTreeSet;

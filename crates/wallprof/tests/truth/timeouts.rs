@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Overslept waits are late by the time after their timeouts. Waits for a lock, with a timeout too, are late
 //! by all of it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Problems around a recording: a full disk, hostile names, damaged files.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a wait means: for a lock, whatever it is made of, or nothing that anybody need know of.
 //!
 //! The scenarios log how long their threads waited. For each lock the first finding is about those threads, with

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A word in memory says what a wait is for, where it can be read and a rule names its value.
 
 use serde::Deserialize;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clients of every kind at once: the watcher continues to watch.
 
 use std::io::{Read, Write};

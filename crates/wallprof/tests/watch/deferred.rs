@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deferred flushing: the watcher emits a few seconds at once. No second loses anything by that, and no
 //! reader sees less.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The files for Prometheus and Grafana name the watcher's metrics.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One request over TCP, and its answer.
 
 use std::io::{Read, Write};

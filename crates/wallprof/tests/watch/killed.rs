@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ends of a watcher: by SIGKILL, and by the signal that stops it.
 
 use crate::watcher::Watcher;

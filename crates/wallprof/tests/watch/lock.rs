@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lock scenario under watch: Prometheus has its critical stalls as the program's own log has them.
 
 use serde::Deserialize;

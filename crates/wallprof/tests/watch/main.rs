@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof watch` from outside: what Prometheus reads, what `ctl` and signals do, what it refuses and
 //! survives.
 //!

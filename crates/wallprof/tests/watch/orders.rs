@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Orders by `wallprof ctl`, by HTTP and by signals.
 
 use std::fs;

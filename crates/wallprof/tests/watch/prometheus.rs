@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The real Prometheus, scraping one address, and its query API.
 
 use std::fs;

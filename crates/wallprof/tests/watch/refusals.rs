@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Arguments with which a watcher does not start, and its messages.
 
 use std::net::TcpListener;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A stall that never ends shows all the same, and a thread that ends in the middle of a stall does no harm.
 
 use crate::watcher::{Watcher, value};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Several targets of a watcher: on the command line, or in the file of `--config`.
 
 use std::collections::BTreeSet;

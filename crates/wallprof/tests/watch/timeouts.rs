@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A thread that oversleeps by little beside threads that wait for a lock as long: metrics count by lateness.
 
 use crate::http;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof watch` as a child process, and its pages.
 
 use std::net::SocketAddr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The byte stream of a connection; the server learns when bytes arrive and when the client stops taking
 //! them.
 

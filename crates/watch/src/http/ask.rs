@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The client of the control socket: one request, one answer.
 
 use std::io::{self, Read, Write};

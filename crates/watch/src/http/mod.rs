@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! HTTP for scrapers, browsers and `wallprof ctl`, by hyper, and the few lines of a client that ctl needs.
 //!
 //! This module is policy. `slots` limits the connections of each kind of client, the time of each step, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The request that is answered, and whether a page of another site sent it. Pure.
 
 use std::net::{Ipv4Addr, Ipv6Addr};

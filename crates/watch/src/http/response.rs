@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An answer: status, type and bytes, and its HTTP head.
 
 use std::convert::Infallible;

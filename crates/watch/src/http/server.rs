@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The server: one thread serves all clients, a second one makes the pages that take long.
 //!
 //! Neither is the recorder's thread. Clients delay it only by the lock of the metrics, while a text is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits on the number of connections and on the time of each of their steps, and which one is closed for a
 //! new one.
 //!

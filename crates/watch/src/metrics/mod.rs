@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The metrics so far, by process and thread name: events in, counters and histograms out.
 //!
 //! Owns the meaning of every metric. Pure: it reads no clock and writes no text. Only involuntary stalls are

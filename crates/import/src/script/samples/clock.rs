@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The running time that a printed sample stands for.
 //!
 //! The period of `cpu-clock` and `task-clock` is in ns. A sample of `cycles`, or one without a period, counts

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The frames of printed stacks, each emitted once with its names.
 //!
 //! Functions are named by the text alone. No file of this machine is read for them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One line of `perf script`'s text of samples: the head of a sample, or a frame of its stack. Nothing is
 //! allocated; the fields borrow from the line.
 //!

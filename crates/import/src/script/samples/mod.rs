@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Imports `perf script`'s text of ordinary samples: threads, stacks and the time of samples. What is not in
 //! the text (switches, waits, mappings) is not known.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The samples of one text, in its order.
 
 use std::io::{self, BufRead, BufReader, Read};

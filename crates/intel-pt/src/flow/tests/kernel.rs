@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Traces that include the kernel, with user code or alone.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Small programs and hand-written packets, each for one rule of the manual.
 
 mod filters;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Features of real traces beyond branches: code that differs from the image, packets of other features,
 //! repeated events, empty synchronisation points.
 

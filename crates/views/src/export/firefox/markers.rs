@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stalls and the application's events as markers.
 
 use fxprof_processed_profile::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Firefox Profiler's processed profile format, for <https://profiler.firefox.com>.
 //!
 //! A sample is a weighted stack of wall time, running or waiting, with its state as the leaf. A recording has the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Weighted stacks of each second as samples.
 
 use std::collections::HashMap;

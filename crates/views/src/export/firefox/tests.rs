@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The profile that is written, read back as JSON. `tests/readers` reads one with the viewer's own code.
 
 use serde_json::Value;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The messages of Perfetto's trace format, as far as the export fills them. Names and numbers of the fields
 //! are those of <https://github.com/google/perfetto/tree/main/protos/perfetto/trace>; a file is a `Trace`,
 //! whose field 1 repeats `TracePacket`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Perfetto's trace format, for <https://ui.perfetto.dev>: the protocol buffers of `messages`.
 //!
 //! A stall is a slice of its thread: its name is its meaning or reason, and its annotations are the columns

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Weighted stacks of each second as samples, whose weights are wall time and the time in one state.
 
 use std::io;

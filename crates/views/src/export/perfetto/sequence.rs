@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The packets of a trace in the order in which they are written, and the texts and stacks that they share.
 //!
 //! A text is written once and has a number from then on, and so is a stack. Memory stays bounded: when the known

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One stall as slices, with the flow from the thread that ended it.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ledger as counters: the time of each second that a thread spent in a state.
 
 use std::collections::HashMap;

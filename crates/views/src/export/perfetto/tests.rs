@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The messages that are written, decoded again. `tests/readers` decodes them by Perfetto's own definitions.
 
 use std::collections::HashMap;

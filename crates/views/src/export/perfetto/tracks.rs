@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The tracks of a trace: processes, threads, and rows of slices that do not overlap.
 
 use std::collections::HashMap;

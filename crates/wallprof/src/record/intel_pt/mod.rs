@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `record --intel-pt`: the processor traces every call and return of the target into a perf.data. At the
 //! end, the import converts it into the recording.
 //!

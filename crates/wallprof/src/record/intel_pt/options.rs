@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The options of a trace, and the options that a trace excludes.
 
 use wallprof_analysis::bytes_from_size;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A running trace: the kernel's buffers and the perf.data that they are written to.
 
 use std::fs::File;

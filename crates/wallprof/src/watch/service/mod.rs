@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The running service: seconds, signals and orders, one after the other on the thread that holds the probes.
 //!
 //! A second that fails is reported and counted, and the next one is tried. Only a lasting failure ends the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The totals of a flush that the service itself needs, collected from the events.
 
 use std::cell::{Cell, RefCell};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Orders to the service, and the hours of measuring.
 
 use std::collections::VecDeque;

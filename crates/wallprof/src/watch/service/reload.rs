@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A changed configuration and a changed pace of stacks.
 
 use wallprof_probe::clock;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reads the configuration file.
 
 use std::fmt::Display;

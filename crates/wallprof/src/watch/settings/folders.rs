@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The default paths of a service under systemd, and of a watcher started by hand.
 
 use std::env;

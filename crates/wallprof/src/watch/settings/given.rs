@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One value of the command line or the configuration, with its origin, and its interpretation.
 
 use std::fmt::Display;

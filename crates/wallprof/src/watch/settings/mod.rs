@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The settings of a watcher: options and configuration, merged and checked.
 //!
 //! An option on the command line overrides the same one in the file. An error names the option, or the file

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The targets of `watch`, from the command line or the configuration.
 
 use std::path::{Path, PathBuf};

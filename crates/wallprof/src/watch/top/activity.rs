@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What each thread did in the last seconds, from live events. Pure: times come with the events.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};

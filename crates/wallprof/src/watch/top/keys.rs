@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Keys from the bytes of a terminal.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `wallprof top`: the watcher with a screen in place of its port.
 //!
 //! The same engine, flight recording and snapshots as `watch`, with each second flushed at its end. The

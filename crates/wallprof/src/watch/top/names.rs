@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Names of functions for the stacks of live events.
 //!
 //! Keeps stacks, frames and symbols as a session emits them: each once, symbols often later than their frame.

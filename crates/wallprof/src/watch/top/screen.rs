@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The lines of the screen for given data. Pure.
 //!
 //! Plain ASCII, so that every character has one column on every terminal. Colour adds nothing that letters

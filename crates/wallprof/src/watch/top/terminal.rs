@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The terminal while the screen is shown: raw input and the alternate screen, restored in every case.
 
 use std::io::{self, IsTerminal, Write};

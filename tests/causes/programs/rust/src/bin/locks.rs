@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two threads, `orders` and `audit`, that change one table under a lock.
 //!
 //! usage: locks std|parking_lot slow|quick SECONDS. With `slow`, audit sleeps 20 ms while it holds the lock.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A tokio runtime with one worker, whose tasks answer each other every two milliseconds, beside rayon's pool and
 //! a channel of crossbeam, which are idle.
 //!

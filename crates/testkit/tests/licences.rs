@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Each source file says under which licence it is, and THIRD-PARTY has the libraries of Cargo.lock.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
+}
+
+/// The ends of the names of sources. Web pages, styles and `zoom.js` become parts of what users make.
+const SOURCES: [&str; 13] = ["rs", "c", "cc", "h", "go", "java", "js", "mjs", "py", "sh", "rb", "sql", "jq"];
+const HEAD_LINES: usize = 2;
+
+/// `None`: not a source of wallprof's own.
+fn expected_licence(name: &str) -> Option<&'static str> {
+    let is_source = SOURCES.contains(&name.rsplit_once('.')?.1);
+    if !is_source || name.contains("/vendor/") || name == "crates/views/src/diff/zoom.js" {
+        return None;
+    }
+    let is_in = |folders: &[&str]| folders.iter().any(|folder| name.starts_with(folder));
+    Some(match () {
+        () if is_in(&["bpf/"]) => "MIT OR GPL-2.0-only",
+        () if is_in(&["include/", "crates/span/"]) => "Apache-2.0 OR MIT",
+        () => "Apache-2.0",
+    })
+}
+
+/// docs/licences.md.
+#[test]
+fn each_source_file_names_its_licence() {
+    let root = root();
+    let mut files = Vec::new();
+    for folder in ["benches", "bpf", "crates", "fuzz", "include", "scenarios", "tests"] {
+        add_files(&root.join(folder), &mut files);
+    }
+    let (mut seen, mut without) = (0, Vec::new());
+    for file in files {
+        let name = file.strip_prefix(&root).expect("a file of the repository").to_str().expect("UTF-8");
+        let Some(licence) = expected_licence(name) else { continue };
+        let text = fs::read_to_string(&file).expect("a source file");
+        let expected = format!("SPDX-License-Identifier: {licence}");
+        let names_it = |line: &str| line.trim_end_matches(" */").ends_with(&expected);
+        seen += 1;
+        if !text.lines().take(HEAD_LINES).any(names_it) {
+            without.push(name.to_owned());
+        }
+    }
+    assert!(seen > 1_000, "only {seen} files under {}", root.display());
+    assert!(without.is_empty(), "their first lines do not name the licence that they have: {without:#?}");
+}
+
+/// Not what builds and package managers put there.
+fn add_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let (kind, path) = (entry.file_type().expect("a kind of file"), entry.path());
+        let is_made =
+            ["target", "node_modules", "corpus", "artifacts"].iter().any(|name| path.ends_with(name));
+        if kind.is_dir() && !is_made {
+            add_files(&path, files);
+        } else if kind.is_file() {
+            files.push(path);
+        }
+    }
+}
+
+/// `name version` of the packages that come from elsewhere.
+fn locked(text: &str) -> BTreeSet<String> {
+    let packages = text.split("[[package]]").skip(1).filter(|package| package.contains("\nsource = "));
+    let value = |package: &str, key: &str| {
+        let line = package.lines().find_map(|line| line.strip_prefix(key));
+        line.expect("a package has both").trim_matches('"').to_owned()
+    };
+    packages
+        .map(|package| format!("{} {}", value(package, "name = "), value(package, "version = ")))
+        .collect()
+}
+
+/// The lines of THIRD-PARTY that name a library: two spaces, its name, its version.
+fn named(text: &str) -> BTreeSet<String> {
+    let heads = text.split(&"=".repeat(80)).skip(1).filter_map(|part| part.split_once(&"-".repeat(80)));
+    heads
+        .flat_map(|(head, _)| head.lines().filter_map(|line| line.strip_prefix("  ")).map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn third_party_is_of_the_libraries_in_the_lock_file() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).expect(name);
+    let (locked, named) = (locked(&read("Cargo.lock")), named(&read("THIRD-PARTY")));
+    assert!(named.len() > 100, "only {} libraries in THIRD-PARTY", named.len());
+    let stale: Vec<&String> = named.difference(&locked).collect();
+    assert!(stale.is_empty(), "run `make third-party`: Cargo.lock has other versions than {stale:#?}");
+    // What the binary uses itself, and not one of its libraries.
+    let manifest = read("Cargo.toml");
+    let direct = manifest.split("[workspace.dependencies]").nth(1).expect("the dependencies of the crates");
+    let direct =
+        direct.split("\n[").next().expect("their table").lines().filter_map(|line| line.split_once(" = "));
+    let is_named = |name: &str| named.iter().any(|line| line.starts_with(&format!("{name} ")));
+    let direct = direct.map(|(name, _)| name).filter(|name| !name.starts_with("wallprof-"));
+    let missing: Vec<&str> = direct.filter(|name| !is_named(name)).collect();
+    assert_eq!(missing, NOT_IN_THE_BINARY, "run `make third-party`, or say that it is not in the binary");
+}
+
+/// What builds and tests alone use.
+const NOT_IN_THE_BINARY: [&str; 0] = [];
