@@ -171,6 +171,7 @@ deny: rust
 third-party: rust
 	@cargo about --version > /dev/null 2>&1 || { echo "cargo-about is missing: cargo install --locked cargo-about --features cli, then run make again." >&2; exit 1; }
 	cargo about generate --locked --manifest-path crates/wallprof/Cargo.toml --config about.toml about.hbs --output-file THIRD-PARTY
+	sed -i "/^  wallprof-/d" THIRD-PARTY
 
 # With an explicit target, the flags do not apply to build scripts and macros, which cannot be static. The
 # profile is in Cargo.toml. The binary with symbols stays in target/TARGET/dist. It contains no path of this

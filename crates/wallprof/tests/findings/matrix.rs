@@ -130,10 +130,11 @@ matrix! {
         also: &["preempted", "run-queue", "cpu-saturated"],
         ..part("holders", "priority-inversion")
     },
-    // The thread that releases the lock wakes the next one on its own CPU.
+    // The thread that releases the lock wakes the next one on its own CPU, where it may take that of one that holds
+    // the lock: once, and all others wait.
     convoy: Part {
         args: &["-w", "convoy"],
-        also: &["preempted", "run-queue", "cpu-saturated"],
+        also: &["wake-chain", "preempted", "run-queue", "cpu-saturated"],
         ..part("holders", "lock-convoy")
     },
     // Each lock of the chain has a finding of its own kind, too. Where `fourth` has the CPU of `third`, that

@@ -152,6 +152,9 @@ fn nanoseconds(name: &str) -> StackCounter {
     StackCounter { iid: None, name: Some(name.into()), unit: Some(UNIT_NANOSECONDS) }
 }
 
+/// The number of the function's name, that of the source's path, and the line.
+type FrameKey = (Option<u64>, Option<u64>, Option<u32>);
+
 /// What has a number.
 #[derive(Default)]
 struct Known {
@@ -161,7 +164,7 @@ struct Known {
     values: Texts,
     function_names: Texts,
     source_paths: Texts,
-    frames: Pool<(Option<u64>, Option<u64>, Option<u32>), Frame>,
+    frames: Pool<FrameKey, Frame>,
     callstacks: Pool<Vec<u64>, Callstack>,
     counters: Pool<String, StackCounter>,
 }
