@@ -447,6 +447,8 @@ impl Kind {
 
     /// Gives late waits to the waits at the same place of which more is known: what they mean and who ended them.
     fn name_late_waits(&mut self) {
+        // Waits without a stack may be at any place.
+        let has_place = |key: &&CauseKey| key.site.is_some();
         let is_unnamed = |key: &CauseKey| {
             key.state != SpanState::Cpu
                 && key.meaning.is_none()
@@ -454,7 +456,7 @@ impl Kind {
                 && key.waker_site.is_none()
         };
         let mut named: HashMap<(SpanState, Option<Arc<Site>>), Vec<CauseKey>> = HashMap::new();
-        for key in self.waits.keys().filter(|key| !is_unnamed(key)) {
+        for key in self.waits.keys().filter(has_place).filter(|key| !is_unnamed(key)) {
             named.entry((key.state, key.site.clone())).or_default().push(key.clone());
         }
         let unnamed: Vec<CauseKey> = self.waits.keys().filter(|key| is_unnamed(key)).cloned().collect();
