@@ -148,7 +148,7 @@ fn timeline(path: &Path) -> Result<()> {
     let recording = open(path)?;
     let (info, threads) = (recording.info()?, recording.threads()?);
     let starts = EXPORT_FORMATS.iter().filter_map(|format| match format.rows {
-        Rows::Timeline(start) | Rows::SampledTimeline(start) => Some(start),
+        Rows::Timeline(start) => Some(start),
         Rows::Stacks(_) | Rows::Tables => None,
     });
     let stacks = stacks_by_second(&recording, &info, &threads)?;
