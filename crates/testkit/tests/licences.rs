@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Each source file says under which licence it is, and THIRD-PARTY has the libraries of Cargo.lock.
 
+mod files;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use files::add_files;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
@@ -20,11 +24,10 @@ fn expected_licence(name: &str) -> Option<&'static str> {
         return None;
     }
     let is_in = |folders: &[&str]| folders.iter().any(|folder| name.starts_with(folder));
-    Some(match () {
-        () if is_in(&["bpf/"]) => "MIT OR GPL-2.0-only",
-        () if is_in(&["include/", "crates/span/"]) => "Apache-2.0 OR MIT",
-        () => "Apache-2.0",
-    })
+    if is_in(&["bpf/"]) {
+        return Some("MIT OR GPL-2.0-only");
+    }
+    Some(if is_in(&["include/", "crates/span/"]) { "Apache-2.0 OR MIT" } else { "Apache-2.0" })
 }
 
 /// docs/licences.md.
@@ -49,21 +52,6 @@ fn each_source_file_names_its_licence() {
     }
     assert!(seen > 1_000, "only {seen} files under {}", root.display());
     assert!(without.is_empty(), "their first lines do not name the licence that they have: {without:#?}");
-}
-
-/// Not what builds and package managers put there.
-fn add_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let entry = entry.expect("an entry");
-        let (kind, path) = (entry.file_type().expect("a kind of file"), entry.path());
-        let is_made =
-            ["target", "node_modules", "corpus", "artifacts"].iter().any(|name| path.ends_with(name));
-        if kind.is_dir() && !is_made {
-            add_files(&path, files);
-        } else if kind.is_file() {
-            files.push(path);
-        }
-    }
 }
 
 /// `name version` of the packages that come from elsewhere.

@@ -2,8 +2,12 @@
 //! Test code reports a test that cannot run through `wallprof_testkit::skip`, which counts it. It does not print
 //! the word itself: a printed line is captured by the test harness, and no total has it.
 
+mod files;
+
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use files::add_files;
 
 /// Ends of the names of printing macros: `print!` is also the end of `eprint!`.
 const PRINTING: [&str; 4] = ["print!", "println!", "write!", "writeln!"];
@@ -30,26 +34,14 @@ fn rust_files(root: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(root.join("crates")).expect("the crates") {
         let folder = entry.expect("a crate").path();
         if !folder.ends_with("testkit") {
-            add_rust_files(&folder.join("src"), &mut files);
-            add_rust_files(&folder.join("tests"), &mut files);
+            add_files(&folder.join("src"), &mut files);
+            add_files(&folder.join("tests"), &mut files);
         }
     }
-    add_rust_files(&root.join("tests"), &mut files);
+    add_files(&root.join("tests"), &mut files);
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
     files.sort();
     files
-}
-
-fn add_rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for entry in entries {
-        let entry = entry.expect("an entry");
-        let (kind, path) = (entry.file_type().expect("a kind of file"), entry.path());
-        if kind.is_dir() && !path.ends_with("target") {
-            add_rust_files(&path, files);
-        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
 }
 
 /// The part of a file that only tests run, with empty lines in place of the others.

@@ -253,10 +253,10 @@ fn write_causes(out: &mut impl Write, group: &Group, style: &Style) -> io::Resul
         group.causes.iter().fold(0, |sum: u64, cause| sum.saturating_add(positive(cause.divided_ns)));
     if divided > 0 {
         let note = format!(
-            "  Of {} of the waiting only sums were recorded, which are divided as the waits late in spans are.",
+            "Of {} of the waiting only sums were recorded, which are divided as the waits late in spans are.",
             time(divided, style)
         );
-        let words: Vec<Word> = note.trim().split(' ').map(Word::plain).collect();
+        let words: Vec<Word> = note.split(' ').map(Word::plain).collect();
         write_wrapped(out, ("  ", 2), &words, style)?;
     }
     Ok(())

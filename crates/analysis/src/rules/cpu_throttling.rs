@@ -11,8 +11,8 @@
 //!
 //! The last readings of a group are lost when the group disappears with its last process. So a wait that no
 //! reading explains counts, too, if no thread had the CPU for half of it and the group was throttled before.
-//! Such waits, each CPU once, count up to the time of that throttling. One finding a program and thread name. Without a
-//! quota there is none.
+//! Such waits, each CPU once, count up to the time of that throttling. One finding a program and thread name.
+//! Without a quota there is none.
 //!
 //! False positives: a quota that is meant to limit the program.
 

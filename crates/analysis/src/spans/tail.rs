@@ -461,9 +461,8 @@ impl Kind {
         }
         let unnamed: Vec<CauseKey> = self.waits.keys().filter(|key| is_unnamed(key)).cloned().collect();
         for key in unnamed {
-            let Some(named) = named.get_mut(&(key.state, key.site.clone())) else { continue };
+            let Some(named) = named.get(&(key.state, key.site.clone())) else { continue };
             let Some(late) = self.waits.get_mut(&key).map(Waits::take_late) else { continue };
-            named.sort();
             let seen_ns = |waits: &Waits| u128::from(waits.tail_ns) + u128::from(waits.body_ns);
             let all_ns: u128 = named.iter().map(|key| seen_ns(&self.waits[key])).sum();
             for key in named {
@@ -734,23 +733,33 @@ mod tests {
         assert_eq!(tail_of(50, true), (0.999, false), "P90 is as fast as the middle");
     }
 
-    /// Busy periods of 20 µs; one in fifty computes for 1 ms more, where `late` samples of it are taken.
-    fn slow_periods(late: u64) -> Group {
-        let slow = |id: u64| id % 50 == 7;
+    const PERIODS: u64 = 4_000;
+
+    /// One in fifty periods.
+    fn is_slow(id: u64) -> bool {
+        id % 50 == 7
+    }
+
+    /// Busy periods that compute for 20 µs; the slow ones are `longer_ns` longer in a state.
+    fn periods(state: SpanState, longer_ns: u64) -> Tails {
         let mut spans: Vec<(u64, Span)> = Vec::new();
-        for id in 0..4_000 {
-            let ns = 20_000 + id % 5 * 100 + if slow(id) { 1_000_000 } else { 0 };
-            let (start, end) = (MonoNs(id * STEP), MonoNs(id * STEP + ns));
+        for id in 0..PERIODS {
             let mut states = SpanStates::default();
-            states.0[SpanState::Cpu.index()] = ns;
+            states.0[SpanState::Cpu.index()] = 20_000 + id % 5 * 100;
+            states.0[state.index()] += if is_slow(id) { longer_ns } else { 0 };
+            let (start, end) = (MonoNs(id * STEP), MonoNs(id * STEP + states.total_ns()));
             let (source, kind) = (SpanSource::Busy, "busy".into());
             spans.push((id, Span { thread: ENGINE, source, kind, start, end, states }));
         }
         spans.sort_by_key(|(_, span)| std::cmp::Reverse(span.duration_ns()));
         let options = TailOptions { tail: 0.985, ..TailOptions::default() };
-        let mut tails =
-            Tails::new(&[thread(ENGINE.0, "engine")], &sums_of(&spans), spans, &options, |_| true);
-        let at = (0..4_000).filter(|id| slow(*id)).map(|id| id * STEP + 500_000);
+        Tails::new(&[thread(ENGINE.0, "engine")], &sums_of(&spans), spans, &options, |_| true)
+    }
+
+    /// In the slow ones, `late` samples of running time are taken.
+    fn slow_periods(late: u64) -> Group {
+        let mut tails = periods(SpanState::Cpu, 1_000_000);
+        let at = (0..PERIODS).filter(|id| is_slow(*id)).map(|id| id * STEP + 500_000);
         for (number, at) in at.take(late as usize).enumerate() {
             let function = if number % 4 == 0 { "sort_orders" } else { "match_orders" };
             let (at, stack) = (MonoNs(at), stack(&[function, "engine"]));
@@ -784,25 +793,11 @@ mod tests {
         assert_eq!(some, [50, 37, 12], "half of it has no sample");
     }
 
-    /// Busy periods that compute; one in fifty waits 2 ms in short polls. Of eight of these, one poll of 100 µs has a
-    /// record, which says what it is. `late` of them have late polls of 100 µs: three of four at the same place.
+    /// The slow ones wait in short polls. Of eight of these, one poll of 100 µs has a record, which says what it is.
+    /// `late` of them have late polls of 100 µs: three of four at the same place.
     fn short_polls(late: usize) -> Group {
-        let poll = SpanState::Of(State::Blocked(Reason::Poll));
-        let slow = |id: u64| id % 50 == 7;
-        let mut spans: Vec<(u64, Span)> = Vec::new();
-        for id in 0..4_000 {
-            let mut states = SpanStates::default();
-            states.0[SpanState::Cpu.index()] = 20_000 + id % 5 * 100;
-            states.0[poll.index()] = if slow(id) { 2_000_000 } else { 0 };
-            let (start, end) = (MonoNs(id * STEP), MonoNs(id * STEP + states.total_ns()));
-            let (source, kind) = (SpanSource::Busy, "busy".into());
-            spans.push((id, Span { thread: ENGINE, source, kind, start, end, states }));
-        }
-        spans.sort_by_key(|(_, span)| std::cmp::Reverse(span.duration_ns()));
-        let options = TailOptions { tail: 0.985, ..TailOptions::default() };
-        let mut tails =
-            Tails::new(&[thread(ENGINE.0, "engine")], &sums_of(&spans), spans, &options, |_| true);
-        let slow: Vec<u64> = (0..4_000).filter(|id| slow(*id)).collect();
+        let mut tails = periods(SpanState::Of(State::Blocked(Reason::Poll)), 2_000_000);
+        let slow: Vec<u64> = (0..PERIODS).filter(|id| is_slow(*id)).collect();
         let row_lock = Meaning {
             name: "row lock".into(),
             software: Some("postgresql".into()),

@@ -13,13 +13,13 @@ use wallprof_model::{
 };
 
 pub(super) const MS: u64 = 1_000_000;
-pub(super) const SECOND: u64 = 1_000 * MS;
+const SECOND: u64 = 1_000 * MS;
 pub(super) const ENGINE: ThreadKey = ThreadKey(1);
 pub(super) const KEEPER: ThreadKey = ThreadKey(2);
 /// When the recordings start: 40 s after the boot, 100.5 s after the epoch.
 pub(super) const START: u64 = 40 * SECOND;
-pub(super) const RUNS: StackId = StackId(1);
-pub(super) const WAITS: StackId = StackId(2);
+const RUNS: StackId = StackId(1);
+const WAITS: StackId = StackId(2);
 
 pub(super) fn thread(key: ThreadKey, tid: u32, comm: &str) -> Thread {
     let info = ThreadInfo {

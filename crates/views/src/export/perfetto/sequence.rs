@@ -106,7 +106,7 @@ impl<'o> Sequence<'o> {
         let source_path_iid = source.map(|(path, _)| known.source_paths.number(path));
         let line_number = source.and_then(|(_, line)| line);
         let key = (function_name_id, source_path_iid, line_number);
-        known.frames.number(key, size_of::<Frame>(), |iid| Frame {
+        known.frames.number(key, size_of::<Frame>(), |iid, _| Frame {
             iid: Some(iid),
             function_name_id,
             source_path_iid,
@@ -117,14 +117,13 @@ impl<'o> Sequence<'o> {
     /// The number of a stack of frames, root first, for the next sample.
     pub fn callstack(&mut self, frames: Vec<u64>) -> u64 {
         let bytes = size_of_val(frames.as_slice());
-        self.known
-            .callstacks
-            .number(frames.clone(), bytes, |iid| Callstack { iid: Some(iid), frame_ids: frames })
+        let stack = |iid, frames: &Vec<u64>| Callstack { iid: Some(iid), frame_ids: frames.clone() };
+        self.known.callstacks.number(frames, bytes, stack)
     }
 
     /// The number of a counter of nanoseconds, for the next sample.
     pub fn counter(&mut self, name: &str) -> u64 {
-        let counter = |iid| StackCounter { iid: Some(iid), ..nanoseconds(name) };
+        let counter = |iid, _: &String| StackCounter { iid: Some(iid), ..nanoseconds(name) };
         self.known.counters.number(name.to_owned(), name.len(), counter)
     }
 
@@ -207,7 +206,7 @@ impl Texts {
         if let Some(number) = self.0.numbers.get(text) {
             return *number;
         }
-        let interned = |iid| Interned { iid: Some(iid), text: Some(text.into()) };
+        let interned = |iid, text: &String| Interned { iid: Some(iid), text: Some(text.clone()) };
         self.0.number(text.to_owned(), text.len(), interned)
     }
 }
@@ -226,12 +225,13 @@ impl<K, M> Default for Pool<K, M> {
 }
 
 impl<K: Eq + Hash, M> Pool<K, M> {
-    fn number(&mut self, key: K, bytes: usize, message: impl FnOnce(u64) -> M) -> u64 {
+    /// `message` makes what is written of a new key.
+    fn number(&mut self, key: K, bytes: usize, message: impl FnOnce(u64, &K) -> M) -> u64 {
         let next = self.numbers.len() as u64 + 1;
         match self.numbers.entry(key) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                self.fresh.push(message(next));
+                self.fresh.push(message(next, new.key()));
                 self.bytes += bytes;
                 *new.insert(next)
             }
