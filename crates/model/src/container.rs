@@ -32,7 +32,7 @@ pub fn short_container(container: &str) -> &str {
     if is_id(container) { &container[..SHORT_DIGITS] } else { container }
 }
 
-fn is_id(name: &str) -> bool {
+pub(crate) fn is_id(name: &str) -> bool {
     name.len() == ID_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 

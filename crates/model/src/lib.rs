@@ -17,6 +17,7 @@ pub mod loss;
 pub mod meaning;
 pub mod now;
 pub mod owner;
+pub mod pod;
 pub mod profile;
 pub mod span;
 pub mod span_budget;
@@ -40,6 +41,7 @@ pub use loss::Loss;
 pub use meaning::{Meaning, MeaningSource, Meanings, WaitRow};
 pub use now::{Activity, Since, ThreadNow};
 pub use owner::Owner;
+pub use pod::{PodContainer, PodContainers};
 pub use span::{BUSY, LateSample, Span, SpanDelta, SpanSource, SpanState, SpanStates};
 pub use span_budget::{MAX_BUDGET_KIND, MAX_SPAN_BUDGETS, SpanBudgets};
 pub use stack::{

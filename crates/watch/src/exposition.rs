@@ -10,7 +10,7 @@ use wallprof_model::MonoNs;
 use crate::durations::{Durations, EDGES, Exemplar, FIRST_EDGE, Shown};
 use crate::metrics::Metrics;
 use crate::openmetrics::{self, Bucket, Kind, Text};
-use crate::series::{Family, Labels};
+use crate::series::{Container, Family, Labels};
 
 /// The names of all metrics, as Prometheus queries them (histograms without their suffixes).
 pub const NAMES: [&str; 19] = [
@@ -199,7 +199,14 @@ fn pairs(labels: &Labels) -> Vec<(&str, &str)> {
     let Labels { owner, reason, severity, meaning, kind } = labels;
     let second = kind.as_deref().map_or(("thread", owner.thread.as_str()), |kind| ("kind", kind));
     let mut pairs = vec![("process", owner.process.as_str()), second];
-    pairs.extend(owner.container.as_deref().map(|container| ("container", container)));
+    match &owner.container {
+        None => {}
+        Some(Container::Short(name)) => pairs.push(("container", name)),
+        // The names of the kubelet's own metrics, so that both can be joined.
+        Some(Container::InPod(of)) => {
+            pairs.extend([("namespace", &*of.namespace), ("pod", &of.pod), ("container", &of.container)]);
+        }
+    }
     pairs.extend(reason.map(|reason| ("reason", reason)));
     pairs.extend(severity.as_deref().map(|severity| ("severity", severity)));
     // Every metric of waits has the label, so that a sum over it finds all.
@@ -221,7 +228,7 @@ fn upper_seconds(edge: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use wallprof_model::profile::KeptStall;
-    use wallprof_model::{Event, Reason, StallKind, StallReason, ThreadKey};
+    use wallprof_model::{Event, PodContainers, Reason, StallKind, StallReason, ThreadKey};
 
     use super::*;
     use crate::metrics::tests::{intrusion, meaning, metrics, off_cpu, stall, stall_event, thread_in};
@@ -287,6 +294,31 @@ mod tests {
         assert!(
             with.contains(r#"wallprof_longest_stall_seconds{process="server",thread="engine",container="#)
         );
+    }
+
+    #[test]
+    fn containers_of_pods_have_the_names_of_kubernetes() {
+        let id = "0123456789abcdef".repeat(4);
+        let pods = || PodContainers::from_log_names([format!("web-1_shop_nginx-{id}.log")]);
+        let cgroup = format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope");
+        let mut metrics = Metrics::new(Severities::default(), 1_000).with_containers(true);
+        metrics.take(&thread_in(1, "server", "engine", &cgroup));
+        metrics.take(&stall_event(stall(1, 7, 2_000_000)));
+        // The kubelet makes its file when the container runs already.
+        metrics.set_pods(pods());
+        metrics.take(&stall_event(stall(1, 8, 2_000_000)));
+        metrics.take(&thread_in(2, "server", "engine", &cgroup));
+        metrics.take(&stall_event(stall(2, 9, 2_000_000)));
+        metrics.set_pods(PodContainers::default());
+        metrics.take(&stall_event(stall(1, 10, 2_000_000)));
+        let text = text_of(&Exposition::new(Arc::new(Mutex::new(metrics))), 0);
+        let name = r#"wallprof_stalls_total{process="server",thread="engine","#;
+        let rest = r#"reason="lock",severity="critical",meaning=""}"#;
+        let series = [
+            format!(r#"{name}container="0123456789ab",{rest} 1"#),
+            format!(r#"{name}namespace="shop",pod="web-1",container="nginx",{rest} 3"#),
+        ];
+        assert_eq!(lines(&text, "wallprof_stalls_total"), series);
     }
 
     #[test]

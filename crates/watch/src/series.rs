@@ -6,7 +6,10 @@
 //! each such update.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
+
+use wallprof_model::PodContainer;
 
 /// The process and the thread of all updates beyond the limit.
 pub const OTHERS: &str = "_others";
@@ -20,7 +23,24 @@ pub struct Owner {
     pub process: String,
     pub thread: String,
     /// `None`: outside of containers, or containers are no label.
-    pub container: Option<String>,
+    pub container: Option<Container>,
+}
+
+/// The container of a series.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Container {
+    /// As `docker ps` shows it.
+    Short(String),
+    InPod(Arc<PodContainer>),
+}
+
+impl fmt::Display for Container {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Container::Short(name) => f.write_str(name),
+            Container::InPod(container) => container.fmt(f),
+        }
+    }
 }
 
 impl Owner {

@@ -8,6 +8,7 @@ mod commands;
 mod ctl;
 mod drawings;
 mod freshness;
+mod pods;
 mod service;
 mod settings;
 mod signals;
