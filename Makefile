@@ -28,6 +28,7 @@
 #   make trials    `runs --compare` on runs with a planted slowdown and on equal ones: ten minutes as root, idle machine
 #   make complete  the share of complete stacks in real software: half a minute of servers, compiled and JIT programs
 #   make systemd   runs the service of contrib/ under the real systemd, in a container
+#   make kubernetes   validates contrib/kubernetes, and runs `watch` with the rights of its DaemonSet, as root
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
 #   make kernel KERNEL=6.1   the same on one of them
 
@@ -50,6 +51,7 @@ KERNEL_PACKAGES := qemu-system-x86 busybox-static jq sqlite3
 READER_PACKAGES := chromium jq
 FLEET_PACKAGES := gcc python3 redis-server redis-tools postgresql
 SYSTEMD_PACKAGES := systemd curl
+KUBERNETES_PACKAGES := runc curl jq
 NEIGHBOUR_PACKAGES := python3 util-linux jq curl redis-server redis-tools
 IDLE_PACKAGES := jq curl util-linux
 CAUSES_QUICK_PACKAGES := jq python3 sqlite3 gcc g++
@@ -88,6 +90,7 @@ why_ruby := waits for its GVL
 why_python3 := runs the tests; the programs of a hostile neighbour; waits for the GIL
 why_systemd := runs the service
 why_curl := reads the metrics of the service
+why_runc := makes the container of a pod
 why_jq := checks what wallprof recorded there, and puts benchmarks together
 why_sqlite3 := queries a recording made there; a database whose lock is waited for
 why_bpftool := prints the run time of each BPF program
@@ -123,7 +126,7 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: kubernetes kubernetes-packages demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
 .PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
@@ -276,6 +279,10 @@ kernel: $(BUILT) kernel-packages
 systemd: $(BUILT) systemd-packages
 	tests/systemd/run.sh
 
+# Not in CI: two minutes, and helm and kubeconform are not installed there. A missing program is skipped with a message.
+kubernetes: $(BUILT) scenarios kubernetes-packages
+	$(SUDO) env PATH="$$PATH" tests/kubernetes/run.sh
+
 scenarios: build-packages
 	$(MAKE) --no-print-directory -C scenarios
 
@@ -324,6 +331,9 @@ peers-packages:
 
 fuzz-packages:
 	$(call install,$(FUZZ_PACKAGES))
+
+kubernetes-packages:
+	$(call install,$(KUBERNETES_PACKAGES))
 
 systemd-packages:
 	$(call install,$(SYSTEMD_PACKAGES))
