@@ -30,6 +30,25 @@ ALWAYS_INLINE struct iter_scratch *get_iter_scratch(void) {
     return bpf_map_lookup_elem(&iter_scratch, &zero);
 }
 
+/* While user space reads what threads have in their memory, no thread of ordinary priority gets its CPU
+ * (crates/probe/src/undisturbed.rs). So a read ends after this many threads without a record, too. */
+#define QUIET_THREADS 64
+
+/* Threads since the last record. */
+u32 quiet_threads;
+
+/* Notes a thread that was visited. The record that ends a read is of zeroes: user space leaves it out. */
+ALWAYS_INLINE void end_long_read(struct bpf_iter__task *ctx, bool has_record, void *record, u32 bytes) {
+    quiet_threads++;
+    if (!has_record && quiet_threads < QUIET_THREADS)
+        return;
+    quiet_threads = 0;
+    if (has_record)
+        return;
+    __builtin_memset(record, 0, bytes);
+    bpf_seq_write(ctx->meta->seq, record, bytes);
+}
+
 /* The reason of a thread that sleeps uninterruptibly, or CLASS_NONE. The stack of a thread that is not
  * current is without the functions of the scheduler and of locks. */
 ALWAYS_INLINE u8 reason_of_sleeper(struct task_struct *task) {

@@ -103,22 +103,17 @@ static long look_step(u32 walk, struct look_walk *of) {
     return 0;
 }
 
-/* Writes a record of every thread that has a state. LOOK_WALKS leaves out those on a CPU, which have no saved
- * registers. LOOK_AT_REST comes later and has the others: user space has sampled the CPUs meanwhile. */
-SEC("iter.s/task")
-int look(struct bpf_iter__task *ctx) {
-    struct task_struct *task = ctx->task;
-    struct look_walk walk = {.task = task, .scratch = get_iter_scratch()};
-    struct look_record *look;
-    struct thread_state *t;
+/* Writes a record of a thread that has a state. LOOK_WALKS leaves out those on a CPU, which have no saved
+ * registers. LOOK_AT_REST comes later and has the others: user space has sampled the CPUs meanwhile. False:
+ * the thread has none. */
+ALWAYS_INLINE bool write_look(struct bpf_iter__task *ctx, struct task_struct *task,
+                              struct iter_scratch *scratch) {
+    struct look_walk walk = {.task = task, .scratch = scratch};
+    struct look_record *look = &scratch->look;
+    struct thread_state *t = state_of(task);
 
-    note_clock_lag();
-    if (!task || !task->pid || !walk.scratch || (task->__state & TASK_DEAD))
-        return 0;
-    t = state_of(task);
     if (!t || (look_pass != LOOK_LISTS && t->looked))
-        return 0;
-    look = &walk.scratch->look;
+        return false;
     __builtin_memset(look, 0, sizeof(*look));
     look->key = t->key;
     look->tid = task->pid;
@@ -132,19 +127,31 @@ int look(struct bpf_iter__task *ctx) {
     bpf_probe_read_kernel(look->comm, COMM_LEN, task->comm);
     bpf_probe_read_kernel(look->process, COMM_LEN, task->group_leader->comm);
     if (look_pass != LOOK_LISTS) {
-        walk.scratch->guess.key = t->key;
+        scratch->guess.key = t->key;
         bpf_loop(LOOK_WALKS_AT_MOST, look_step, &walk, 0);
         if (look_pass == LOOK_WALKS && look->activity == ACTIVITY_RUNNING)
-            return 0;
+            return false;
         /* Without memory in the output the kernel calls again for the same thread. */
         if (bpf_seq_write(ctx->meta->seq, look, sizeof(*look)))
-            return 0;
+            return true;
         t->looked = 1;
-        return 0;
+        return true;
     }
     /* Its holder can be in a process that is not looked at yet. */
     if (!task->on_cpu && task->__state != TASK_RUNNING && find_kernel_owner(task, &look->kernel_owner))
         look->flags |= LOOK_KERNEL_OWNER;
     bpf_seq_write(ctx->meta->seq, look, sizeof(*look));
+    return true;
+}
+
+SEC("iter.s/task")
+int look(struct bpf_iter__task *ctx) {
+    struct task_struct *task = ctx->task;
+    struct iter_scratch *scratch = get_iter_scratch();
+
+    note_clock_lag();
+    if (!task || !task->pid || !scratch || (task->__state & TASK_DEAD))
+        return 0;
+    end_long_read(ctx, write_look(ctx, task, scratch), &scratch->look, sizeof(scratch->look));
     return 0;
 }

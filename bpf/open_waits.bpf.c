@@ -36,43 +36,40 @@ GLOBAL int clear_stall(struct stall_record *stall) {
     return 0;
 }
 
-/* Writes a record, with both stacks, of every wait older than `open_after_ns` that has none yet. A thread
- * that never continues has no switch-in at which to take them. */
-SEC("iter.s/task")
-int open_waits(struct bpf_iter__task *ctx) {
-    struct task_struct *task = ctx->task;
-    struct iter_scratch *scratch = get_iter_scratch();
-    struct stall_record *stall;
-    struct thread_state *t;
-    struct thread_state *seen;
+/* Writes a record, with both stacks, of the thread's wait if it is older than `open_after_ns` and has none
+ * yet. False: it has none now. */
+ALWAYS_INLINE bool write_open_wait(struct bpf_iter__task *ctx, struct task_struct *task,
+                                   struct iter_scratch *scratch) {
+    struct stall_record *stall = &scratch->stall;
+    struct thread_state *t = state_of(task);
+    struct thread_state *seen = t;
     u64 now = bpf_ktime_get_ns();
+    u64 since;
     u32 owner;
 
-    if (!task || !task->pid || !scratch)
-        return 0;
-    t = state_of(task);
     if (!t || t->activity == ACTIVITY_DEAD)
-        return 0;
-    seen = t;
+        return false;
+    since = t->since;
+    if (since < armed_at)
+        since = t->observed_from > armed_at ? t->observed_from : armed_at;
+    if (since > now || now - since < open_after_ns || t->open_reported == since)
+        return false;
     if (t->since < armed_at) {
         seen = &scratch->guess;
         seen->key = t->key;
-        seen->since = t->observed_from > armed_at ? t->observed_from : armed_at;
+        seen->since = since;
         seen->wake_ns = 0;
         seen->run_ns = seen->since;
         seen->word_known = false;
         seen->asked = ASKED_UNKNOWN;
         guess_activity((struct bpf_iter__task *)ctx, task, seen);
     }
-    if (seen->activity == ACTIVITY_RUNNING || seen->since > now || now - seen->since < open_after_ns)
-        return 0;
-    if (t->open_reported == seen->since)
-        return 0;
+    if (seen->activity == ACTIVITY_RUNNING)
+        return false;
     /* With 0 this is a look at who sleeps, and no report. */
     if (open_after_ns)
         t->open_reported = seen->since;
     owner = settle_lock(task, seen, seen != t);
-    stall = &scratch->stall;
     clear_stall(stall);
     stall->type = RECORD_OPEN;
     stall->key = t->key;
@@ -120,5 +117,18 @@ int open_waits(struct bpf_iter__task *ctx) {
     stall->kernel_stack = kernel_stack_of(task, &scratch->stack.stack);
     stall->user_stack = user_stack_of(task, &scratch->stack);
     bpf_seq_write(ctx->meta->seq, stall, sizeof(*stall));
+    return true;
+}
+
+/* Writes the waits that have not ended. A thread that never continues has no switch-in at which to take its
+ * stacks. */
+SEC("iter.s/task")
+int open_waits(struct bpf_iter__task *ctx) {
+    struct task_struct *task = ctx->task;
+    struct iter_scratch *scratch = get_iter_scratch();
+
+    if (!task || !task->pid || !scratch)
+        return 0;
+    end_long_read(ctx, write_open_wait(ctx, task, scratch), &scratch->stall, sizeof(scratch->stall));
     return 0;
 }

@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use wallprof_model::event::{Fault, Mapping};
 use wallprof_probe::bpf::fault_facts;
-use wallprof_symbols::living_thread;
+use wallprof_symbols::{Undisturbed, living_thread};
 
 /// A file as one process sees it: pid, device, inode.
 type FileKey = (u32, u32, u64);
@@ -83,7 +83,7 @@ impl Line {
 
 fn line_at(pid: u32, address: u64) -> Option<Line> {
     let maps = File::open(format!("/proc/{}/maps", living_thread(pid))).ok()?;
-    find_line(BufReader::new(maps), address).ok().flatten()
+    find_line(BufReader::new(Undisturbed(maps)), address).ok().flatten()
 }
 
 fn find_line(mut reader: impl BufRead, address: u64) -> io::Result<Option<Line>> {

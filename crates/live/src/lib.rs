@@ -5,6 +5,7 @@
 //! cutting of time into seconds. Owns no file and no BPF.
 
 pub mod accounts;
+mod beside;
 mod bindings;
 mod build_budget;
 mod builders;
@@ -36,6 +37,7 @@ mod wait_stacks;
 mod waited_files;
 mod words;
 
+pub use beside::run_beside_others;
 pub use kernel_side::{KernelSide, TakeRow};
 pub use look::{Look, Seen};
 pub use session::{Pending, Session, SessionError};

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wallprof_model::event::Stall;
 use wallprof_model::{MonoNs, ThreadRef};
 use wallprof_probe::clock;
+use wallprof_symbols::Undisturbed;
 
 /// Bytes of a title that are kept, and of a command line that are read.
 const MOST_BYTES: usize = 128;
@@ -105,7 +106,7 @@ fn read_requests(requests: &Receiver<Vec<u32>>, known: &Mutex<Known>) {
 fn command_line(pid: u32) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = File::open(format!("/proc/{pid}/cmdline")).ok()?;
-    file.take(MOST_READ).read_to_end(&mut bytes).ok()?;
+    Undisturbed(file).take(MOST_READ).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 

@@ -7,6 +7,10 @@ use libbpf_rs::{Iter, Link, ProgramMut};
 
 use crate::bpf::{Plain, WallprofSkel, record_from_bytes};
 use crate::error::ProbeError;
+use crate::undisturbed::KeptCpu;
+
+/// Records in one read of an iterator that reads the memory of other processes: some tens of microseconds.
+pub(crate) const READ_AT_ONCE: usize = 8;
 
 /// The programs that are attached here.
 pub(crate) const PROGRAMS: [&str; 3] = ["create_states", "snapshot", "open_waits"];
@@ -46,7 +50,17 @@ impl Iterators {
     }
 
     pub fn open_waits<R: Plain>(&mut self, take: impl FnMut(&R)) -> Result<(), ProbeError> {
-        run(&self.open_waits, &mut self.bytes)?;
+        let failed = |error| ProbeError::reading("the list of waits", error);
+        let mut iterator = Iter::new(&self.open_waits).map_err(|error| failed(io::Error::other(error)))?;
+        self.bytes.clear();
+        let mut piece = vec![0; READ_AT_ONCE * size_of::<R>()];
+        loop {
+            let read = read_undisturbed(&mut iterator, &mut piece).map_err(failed)?;
+            if read == 0 {
+                break;
+            }
+            self.bytes.extend_from_slice(&piece[..read]);
+        }
         each_record(&self.bytes, take);
         Ok(())
     }
@@ -61,8 +75,16 @@ pub(crate) fn run(link: &Link, bytes: &mut Vec<u8>) -> Result<(), ProbeError> {
     Ok(())
 }
 
+/// Reads some records of an iterator that reads the memory of other processes.
+pub(crate) fn read_undisturbed(iterator: &mut Iter, bytes: &mut [u8]) -> io::Result<usize> {
+    let _kept = KeptCpu::take();
+    iterator.read(bytes)
+}
+
+/// A record of zeroes has only ended a read (bpf/iterator.h).
 pub(crate) fn each_record<R: Plain>(bytes: &[u8], mut take: impl FnMut(&R)) {
-    for bytes in bytes.chunks_exact(size_of::<R>()) {
+    let records = bytes.chunks_exact(size_of::<R>());
+    for bytes in records.filter(|bytes| bytes.iter().any(|byte| *byte != 0)) {
         if let Some(record) = record_from_bytes(bytes) {
             take(&record);
         }

@@ -41,6 +41,7 @@ mod rule_numbers;
 mod sideband;
 pub mod slices;
 mod tracefs;
+mod undisturbed;
 mod wait_words;
 
 pub use code_tables::{CodeMapping, CodeTables, FileId, NotPlaced, PlacedTable};
@@ -57,6 +58,7 @@ pub use programs::{ProgramFacts, verified_programs};
 pub use ring::TickNumbers;
 pub use sideband::{Mapping, News};
 pub use tracefs::PrivateTracefs;
+pub use undisturbed::KeptCpu;
 pub use wait_words::WaitWord;
 /// Files are read for their unwind tables by it.
 pub use wallprof_unwind::FileImage;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One look at all threads, without a recording: three programs of the object, and no tracepoint.
 
-use std::io::Read;
 use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -111,10 +110,10 @@ impl Look {
         self.set_pass(pass);
         let failed = |error| ProbeError::reading("the list of threads", error);
         let mut output = Iter::new(&self.look).map_err(|error| failed(std::io::Error::other(error)))?;
-        let (mut bytes, mut walked) = (vec![0; 256 * size_of::<look_record>()], 0);
+        let (mut bytes, mut walked) = (vec![0; iterators::READ_AT_ONCE * size_of::<look_record>()], 0);
         let mut held = 0;
         loop {
-            let read = output.read(&mut bytes[held..]).map_err(failed)?;
+            let read = iterators::read_undisturbed(&mut output, &mut bytes[held..]).map_err(failed)?;
             let whole = (held + read) / size_of::<look_record>() * size_of::<look_record>();
             iterators::each_record(&bytes[..whole], &mut *take);
             walked += whole / size_of::<look_record>();

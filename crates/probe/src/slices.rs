@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The time slice of the recorder's threads, which run beside the threads that they record.
 
+use crate::undisturbed::{attributes, set};
+
 /// The least that the kernel grants, ns (sched(7), `sched_runtime` of a thread without real-time priority).
 const SLICE_NS: u64 = 100_000;
 
@@ -9,25 +11,13 @@ const SLICE_NS: u64 = 100_000;
 /// change. Kernels before 6.12 have no such slices, and threads of real-time or idle priority need none:
 /// nothing changes there.
 pub fn shorten() {
-    let mut attributes = libc::sched_attr {
-        size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: 0,
-        sched_flags: 0,
-        sched_nice: 0,
-        sched_priority: 0,
-        sched_runtime: 0,
-        sched_deadline: 0,
-        sched_period: 0,
-    };
-    let size = size_of::<libc::sched_attr>();
-    // SAFETY: `attributes` has the size that is given, and outlives the call; 0 is the calling thread.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
-    if got != 0 || attributes.sched_policy != libc::SCHED_OTHER as u32 {
+    let Some(mut attributes) = attributes() else { return };
+    if attributes.sched_policy != libc::SCHED_OTHER as u32 {
         return;
     }
     attributes.sched_runtime = SLICE_NS;
-    // SAFETY: as above. A kernel that refuses leaves the thread as it was.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    // A kernel that refuses leaves the thread as it was.
+    let _ = set(&attributes);
 }
 
 #[cfg(test)]

@@ -86,6 +86,7 @@ mod served_module;
 mod stored;
 #[cfg(test)]
 mod symbol_fixture;
+mod undisturbed;
 mod vdso;
 
 pub use debug_file::{SYSTEM_DEBUG_DIR, hex_build_id};
@@ -114,3 +115,4 @@ pub use reader::functions_in_answer;
 pub use reader::{READER_ARGUMENT, ReaderCommand, dispatch_reader, run_reader};
 pub use resolver::{Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, lacks_debug_info};
 pub use stored::{FileCounts, FileSearch, StoredProcesses};
+pub use undisturbed::{KeepCpu, Undisturbed, keep_cpu_by, kept_cpu};

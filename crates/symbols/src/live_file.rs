@@ -17,6 +17,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx, open, openat2
 
 use crate::file_access::{FileAccess, cached_attributes, local_mount_of};
 use crate::living_thread::living_thread;
+use crate::undisturbed::kept_cpu;
 
 /// The suffix that the kernel appends to the path of a deleted file.
 const DELETED: &[u8] = b" (deleted)";
@@ -230,7 +231,10 @@ impl MappedFile<'_> {
         let pid = self.pid;
         let link = |name: &str| Found::by_link(Path::new(&format!("/proc/{}/{name}", living_thread(pid))));
         let found = match place {
-            Place::Mapping => link(&format!("map_files/{:x}-{:x}", self.start, self.end)),
+            Place::Mapping => {
+                let _kept = kept_cpu();
+                link(&format!("map_files/{:x}-{:x}", self.start, self.end))
+            }
             Place::Program => link("exe"),
             Place::NameInProcess => Found::by_name_in(pid, &self.name()),
             Place::Name => Found::by_name(&self.name()),

@@ -7,6 +7,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStringExt;
 
 use crate::living_thread::living_thread;
+use crate::undisturbed::Undisturbed;
 
 /// Kernels allow a process no more mappings by default; reading stops here.
 const MAX_LINES: usize = 1 << 20;
@@ -50,7 +51,8 @@ impl MapsLine {
 /// The executable mappings of a living process, by address. Program text that was moved to anonymous memory, for
 /// the sake of huge pages, is the file between whose parts it lies.
 pub fn executable_maps(pid: u32) -> io::Result<Vec<MapsLine>> {
-    read_executable(BufReader::new(File::open(format!("/proc/{}/maps", living_thread(pid)))?))
+    let maps = File::open(format!("/proc/{}/maps", living_thread(pid)))?;
+    read_executable(BufReader::new(Undisturbed(maps)))
 }
 
 fn read_executable(mut reader: impl BufRead) -> io::Result<Vec<MapsLine>> {

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use wallprof_live::{Look, Seen};
+use wallprof_live::{Look, Seen, run_beside_others};
 use wallprof_model::ThreadNow;
+use wallprof_probe::Targets;
 use wallprof_probe::facts::files::{Files, HostFiles};
-use wallprof_probe::{Targets, slices};
 use wallprof_symbols::KernelSymbols;
 use wallprof_views::{threads_json, threads_text, waits_text};
 
@@ -62,7 +62,7 @@ pub fn run(args: StacksArgs) -> Result<ExitCode, Failure> {
 
 fn look(targets: Targets, options: &RecordOptions) -> Result<Seen, Failure> {
     descriptors::raise_limit();
-    slices::shorten();
+    run_beside_others();
     // Reading the kernel's symbols takes longer than loading the programs: do both at once.
     let kernel_symbols = std::thread::spawn(KernelSymbols::load);
     let mut look = Look::load(targets, Arc::clone(&options.rules)).map_err(failure_from_session)?;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{SealFlags, fcntl_get_seals};
-use wallprof_symbols::living_thread;
+use wallprof_symbols::{kept_cpu, living_thread};
 
 /// What `/proc/PID/maps` says of it.
 pub(super) const NAME: &str = "/memfd:wallprof-spans (deleted)";
@@ -77,7 +77,11 @@ impl Memory {
     /// against becoming shorter.
     pub fn open(pid: u32, start: u64, end: u64) -> Option<Self> {
         let path = format!("/proc/{}/map_files/{start:x}-{end:x}", living_thread(pid));
-        let target = std::fs::read_link(&path).ok()?;
+        let link = || {
+            let _kept = kept_cpu();
+            std::fs::read_link(&path)
+        };
+        let target = link().ok()?;
         if target.to_str() != Some(NAME) || end - start != BYTES {
             return None;
         }

@@ -11,6 +11,8 @@ mod memory;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use wallprof_model::span::{LateSample, Span, SpanDelta, SpanSource, SpanState, S
 use wallprof_model::{MonoNs, SpanBudgets, ThreadKey};
 use wallprof_probe::MarkSlot;
 use wallprof_probe::bpf::{constants as c, marked_record};
-use wallprof_symbols::living_thread;
+use wallprof_symbols::{Undisturbed, living_thread};
 
 use self::clock::MarkClock;
 pub(crate) use self::memory::SHOWN_BYTES;
@@ -719,7 +721,11 @@ impl Rows {
 
 /// The mappings of the process that can be memories with marks: those that it may write.
 fn mapped(pid: u32) -> Vec<(u64, u64)> {
-    let Ok(maps) = std::fs::read(format!("/proc/{}/maps", living_thread(pid))) else { return Vec::new() };
+    let mut maps = Vec::new();
+    let opened = File::open(format!("/proc/{}/maps", living_thread(pid)));
+    if opened.and_then(|file| Undisturbed(file).read_to_end(&mut maps)).is_err() {
+        return Vec::new();
+    }
     let lines = maps.split(|byte| *byte == b'\n').filter(|line| line.ends_with(NAME.as_bytes()));
     let range = |line: &[u8]| {
         let line = std::str::from_utf8(line).ok()?;

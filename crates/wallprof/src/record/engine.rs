@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wallprof_debuginfod::Downloads;
-use wallprof_live::{Pending, Session, SessionError};
+use wallprof_live::{Pending, Session, SessionError, run_beside_others};
 use wallprof_model::profile::{KeptStall, RecordingInfo};
 use wallprof_model::{BUSY, ClockAnchor, ClockMap, Event, Mark, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::{Files, HostFiles};
+use wallprof_probe::memory;
 use wallprof_probe::{PrivateTracefs, ProbeOptions, TargetSet, Targets, UserStacks, try_event};
-use wallprof_probe::{memory, slices};
 use wallprof_recording::{Recorder, RecordingStart, Summary};
 use wallprof_symbols::{DebugFileServer, KernelSymbols, files_of_program};
 
@@ -77,7 +77,7 @@ impl Engine {
     /// measured yet.
     pub fn prepare(setup: Setup, command: Option<u32>) -> Result<Self, Failure> {
         memory::keep_little();
-        slices::shorten();
+        run_beside_others();
         placement::place(setup.options, &HostFiles)?;
         // Reading the kernel's symbols takes about as long as loading the probes: do both at once.
         let kernel_symbols = std::thread::spawn(KernelSymbols::load);
