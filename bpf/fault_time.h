@@ -42,6 +42,7 @@ ALWAYS_INLINE void charge_fault_run(struct thread_state *t, u64 to) {
  * old state. */
 ALWAYS_INLINE void settle_fault(struct thread_state *t, u32 sleep) {
     u32 before = t->fault.sleep;
+    u64 total = t->fault.ran + t->fault.blocked;
 
     if (sleep == before || before >= SLEEPS || sleep >= SLEEPS)
         return;
@@ -50,4 +51,5 @@ ALWAYS_INLINE void settle_fault(struct thread_state *t, u32 sleep) {
     if (t->lender == before)
         t->lender = sleep;
     t->fault.sleep = sleep;
+    t->fault.earlier = total > t->fault.unsettled ? total - t->fault.unsettled : 0;
 }

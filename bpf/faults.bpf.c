@@ -57,12 +57,14 @@ ALWAYS_INLINE void take_fault_stacks(struct cpu_state *cpu, struct task_struct *
 ALWAYS_INLINE void emit_fault(struct cpu_state *cpu, struct task_struct *task, struct thread_state *t,
                               u64 end) {
     u64 ns = end - t->fault.start;
+    u64 earlier = t->fault.earlier;
     u32 sleep = t->fault.sleep;
     struct interval interval = {};
 
     if (sleep >= SLEEPS)
         return;
-    t->carried[sleep] += t->fault.ran + t->fault.blocked;
+    t->carried[SLEEP_FAULT_MINOR] += earlier;
+    t->carried[sleep] += t->fault.ran + t->fault.blocked - earlier;
     if (likely(ns < min_stall_ns && t->carried[sleep] < carry_ns))
         return;
     interval.start = t->fault.start;
@@ -72,6 +74,8 @@ ALWAYS_INLINE void emit_fault(struct cpu_state *cpu, struct task_struct *task, s
     interval.woken = t->fault.woken;
     take_fault_stacks(cpu, task, t, &interval);
     count_interval(t, &interval, sleep, SAMPLE_FAULT_MINOR + sleep - SLEEP_FAULT_MINOR, t->carried[sleep]);
+    if (earlier)
+        count_interval(t, &interval, SLEEP_FAULT_MINOR, SAMPLE_FAULT_MINOR, t->carried[SLEEP_FAULT_MINOR]);
     if (ns < min_stall_ns || !cpu_wanted(interval.cpu))
         return;
     if (ns >= stall_ns)
@@ -155,6 +159,7 @@ ALWAYS_INLINE void enter_fault(u64 address, u8 access, struct pt_regs *regs, u64
         fault->address = address;
         fault->ran = 0;
         fault->unsettled = 0;
+        fault->earlier = 0;
         fault->blocked = 0;
         fault->runnable = 0;
         fault->longest = 0;

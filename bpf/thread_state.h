@@ -21,6 +21,7 @@ struct fault_state {
     u64 address;
     u64 ran;       /* on the CPU, interrupts left out */
     u64 unsettled; /* in a fault state since the second started: it can still move to the other fault state */
+    u64 earlier;   /* in the other fault state, where it stays: that of the seconds before */
     u64 blocked;
     u64 runnable; /* or preempted */
     u64 longest;  /* longest wait, which has these stacks */

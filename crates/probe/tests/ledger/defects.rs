@@ -12,7 +12,7 @@ use crate::traps::{CHECKS, pictures};
 /// What it is, the file, and the code that it replaces. The code occurs once in the file.
 type Defect = (&'static str, &'static str, &'static str, &'static str);
 
-const DEFECTS: [Defect; 24] = [
+const DEFECTS: [Defect; 26] = [
     ("running time at a second's end is lost", "ledger.h", "t->ledger.on_cpu += to - from;", ";"),
     ("preempted time at a second's end is lost", "ledger.h", "t->ledger.preempted += to - from;", ";"),
     ("a second's end charges twice", "ledger.h", "    t->since = to;\n", ""),
@@ -121,6 +121,18 @@ const DEFECTS: [Defect; 24] = [
         "seconds.h",
         "charge_until(t, end - offset);",
         "charge_until(t, now);",
+    ),
+    (
+        "all stacks of a fault are in the state at its end",
+        "fault_time.h",
+        "    t->fault.earlier = total > t->fault.unsettled ? total - t->fault.unsettled : 0;\n",
+        "    t->fault.earlier = total & 0;\n",
+    ),
+    (
+        "a first event closes no second",
+        "switch_out.h",
+        "        /* What it did in a second that is over counts there. */\n        roll(t, now);\n",
+        "",
     ),
 ];
 

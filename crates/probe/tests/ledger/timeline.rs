@@ -567,7 +567,8 @@ impl Outcome {
         self.records.iter().filter(move |record| record.kind == kind)
     }
 
-    fn tick(&self, ns: i64) -> i64 {
+    /// The tick of a time.
+    pub fn tick(&self, ns: i64) -> i64 {
         (ns - self.world.start as i64) / self.world.tick_ns as i64
     }
 
@@ -618,6 +619,12 @@ impl Outcome {
             _ => {}
         }
         states
+    }
+
+    /// The time of the first thread in minor and in major faults, by its last record.
+    pub fn faults(&self) -> Option<[i64; 2]> {
+        let states = States::of_record(self.threads().first()?.1?, "ledger");
+        Some([states.blocked[FAULT_MINOR], states.blocked[FAULT_MAJOR]])
     }
 
     /// The ledgers are what the timeline says, at the end and at the end of each second.

@@ -6,6 +6,8 @@ use std::path::Path;
 use crate::kernel::unchanged;
 use crate::timeline::{Outcome, Sleep, Timeline};
 
+/// `SAMPLE_FAULT_MINOR` of bpf/include/records.h; the next one is of major faults.
+const SAMPLE_FAULT_MINOR: i64 = 3;
 /// Numbers of `enum loss`.
 const LOSS_RING_FULL: i64 = 0;
 const LOSS_LATENCY_FULL: i64 = 3;
@@ -177,7 +179,7 @@ pub fn pictures() -> Vec<(&'static str, Timeline)> {
 pub type Check = fn(&Path) -> Result<(), String>;
 
 /// Checks of what a picture does not show.
-pub const CHECKS: [(&str, Check); 14] = [
+pub const CHECKS: [(&str, Check); 16] = [
     ("stalls_have_their_lengths_and_wakers", stalls_have_their_lengths_and_wakers),
     ("waker_in_an_interrupt_is_no_thread", waker_in_an_interrupt_is_no_thread),
     ("renamed_waker_has_the_name_of_its_wakeup", renamed_waker_has_its_name),
@@ -192,6 +194,8 @@ pub const CHECKS: [(&str, Check); 14] = [
     ("number_used_again_is_another_thread", number_used_again_is_another_thread),
     ("task_state_is_a_bit_mask", task_state_is_a_bit_mask),
     ("faults_are_counted_by_their_ends", faults_are_counted_by_their_ends),
+    ("stacks_of_a_fault_over_seconds_have_the_time_of_the_ledger", stacks_of_a_fault_over_seconds),
+    ("first_event_closes_the_second_before_it", first_event_closes_the_second_before_it),
 ];
 
 fn same<T: PartialEq + std::fmt::Debug>(found: &T, expected: &T) -> Result<(), String> {
@@ -323,6 +327,45 @@ fn full_map_is_counted(program: &Path) -> Result<(), String> {
     let outcome = Outcome::of(program, &timeline)?;
     outcome.check_states()?;
     same(&(outcome.losses(LOSS_LATENCY_FULL) > 0), &true)
+}
+
+/// What a fault did in a second before the one in which it turned out to be a major one stays a minor fault's, in
+/// the ledger and in the sums of stacks.
+fn stacks_of_a_fault_over_seconds(program: &Path) -> Result<(), String> {
+    for doing in [
+        "RLwRRFFFDDDDDDDDDDDDwwwFFFRRRLLwR",
+        "RLwRRfffuuuuuuuuuuuuwwwfffRRRLLwR",
+        "RLwRRFFFuuuuuuuuuuuuwwwFFFRRRLLwR\n=: RLwRRfffuuuuuuuuuuuuwwwFFFRRRLLwR",
+    ] {
+        let outcome = Outcome::of(program, &Timeline::new(&format!("a: {doing}")).ticks_of(TENTH_NS))?;
+        outcome.check_states()?;
+        let of_stacks = |what: i64| -> i64 {
+            let rows = outcome.records("sample").filter(|row| row.number("what") == what);
+            rows.map(|row| row.number("weight")).sum()
+        };
+        let sums = [of_stacks(SAMPLE_FAULT_MINOR), of_stacks(SAMPLE_FAULT_MINOR + 1)];
+        same(&Some(sums), &outcome.faults()).map_err(|error| format!("{doing}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Whatever a thread's first event is: what it did before counts in the seconds in which it was.
+fn first_event_closes_the_second_before_it(program: &Path) -> Result<(), String> {
+    let threads = [
+        ("RRRRRRRRRRRRLLLwRRR", "a run ends in a sleep"),
+        ("RRRRRRRRRRRRPPPPRRR", "a run is preempted"),
+        ("ssssssssssssssswRRR", "a wait ends"),
+        ("PPPPPPPPPPPPRRRRRRR", "a preemption ends"),
+        ("RRRRRRRRRRRR.......", "the thread ends"),
+    ];
+    for (doing, what) in threads {
+        let outcome = Outcome::of(program, &Timeline::new(&format!("a: {doing}")).ticks_of(TENTH_NS))?;
+        outcome.check_states().map_err(|error| format!("{what}: {error}"))?;
+        let closed: Vec<i64> =
+            outcome.records("second").map(|second| outcome.tick(second.number("boundary"))).collect();
+        same(&closed, &vec![10]).map_err(|error| format!("{what}: {error}"))?;
+    }
+    Ok(())
 }
 
 /// `b` has the number that `a` had.
