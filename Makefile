@@ -18,6 +18,7 @@
 #   make hostile       the attacks of docs/reliability.md by name, with floods of a million rows
 #   make neighbours    attacks of another user on `record -a` and `watch -a`, a minute each: half an hour as root
 #   make soak          the memory of `watch` under a mixed load, half an hour as root
+#   make causality makes one cause of delay after the other larger, and checks that its figure and no other follows
 #   make truth     compares wallprof and its peers with the logs of the scenarios, and writes docs/truth.md
 #   make peers     measures wallprof beside other profilers, and writes docs/peers: half an hour on an idle machine
 #   make reproducible  builds the release in two folders: different bytes are an error
@@ -126,7 +127,7 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: kubernetes kubernetes-packages demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: kubernetes kubernetes-packages demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
 .PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
@@ -210,6 +211,10 @@ bench-baseline: build-packages bench-packages rust
 
 truth: release scenarios truth-packages
 	$(SUDO) benches/truth/run.sh -o docs/truth.md
+
+# Five minutes, with nothing else running.
+causality: release scenarios
+	$(SUDO) benches/causality/run.py -o docs/truth.md
 
 # The OpenTelemetry profiler needs Go, flame graphs of perf need inferno; the row of a missing tool says so.
 peers: release peers-packages
