@@ -10,6 +10,8 @@
 #   make doc       the documentation of all crates, in target/doc; a warning is an error
 #   make deny      licences, sources and duplicates of the dependencies, by deny.toml
 #   make third-party   writes THIRD-PARTY, the licences of the libraries in the binary, by about.toml
+#   make packages  target/packages: tar.gz, .deb, OCI image, bill of materials and sums of the release
+#   make packages-test   installs and removes them in a Debian 12 and a Debian 13, as root
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
 #   make bench         benchmarks of the code that runs per event or per byte, into target/bench.json: docs/benchmarks.md
 #   make bench-check   fails if that code takes more instructions or allocations than in benches/baseline.json
@@ -58,6 +60,8 @@ IDLE_PACKAGES := jq curl util-linux
 CAUSES_QUICK_PACKAGES := jq python3 sqlite3 gcc g++
 TRIXIE_PACKAGES := debootstrap util-linux jq
 CAUSES_PACKAGES := jq python3 sqlite3 gcc g++ nodejs openjdk-17-jdk-headless util-linux e2fsprogs ruby postgresql redis-server redis-tools
+PACKAGING_PACKAGES := jq python3 xz-utils dpkg-dev
+PACKAGES_TEST_PACKAGES := debootstrap lintian skopeo podman systemd curl
 SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 
 why_clang-19 := compiles the BPF programs
@@ -85,7 +89,11 @@ why_qemu-system-x86 := boots other kernels
 why_busybox-static := the other programs on those kernels
 why_openjdk-17-jdk-headless := locks and collections of Java
 why_e2fsprogs := a file system to freeze
-why_debootstrap := makes a folder with Debian 13
+why_debootstrap := makes folders with Debian 12 and 13
+why_dpkg-dev := makes the Debian package
+why_lintian := checks it
+why_skopeo := reads the image for containers
+why_podman := runs it
 why_musl-tools := builds a scenario with another C library
 why_ruby := waits for its GVL
 why_python3 := runs the tests; the programs of a hostile neighbour; waits for the GIL
@@ -127,8 +135,8 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: kubernetes kubernetes-packages demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
-.PHONY: build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
+.PHONY: kubernetes kubernetes-packages packages packages-test demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: packaging-packages packages-test-packages build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
 BUILT := $(if $(WALLPROF),,release)
@@ -190,6 +198,13 @@ release: build-packages rust
 	strip -o target/release/wallprof target/$(TARGET)/dist/wallprof
 	@! readelf -lW target/release/wallprof | grep INTERP || { echo "target/release/wallprof is not static" >&2; exit 1; }
 	target/release/wallprof __documents target/release
+
+packages: release packaging-packages
+	packaging/build.sh
+
+# In roots of Debian 12 and 13 that are made for it, and under systemd.
+packages-test: packages packages-test-packages
+	$(SUDO) tests/packages/run.sh
 
 # Statically linked, as the release is. The profile is cargo's own: counts do not depend on the size of the
 # release.
@@ -327,6 +342,12 @@ trixie-packages:
 
 causes-packages:
 	$(call install,$(CAUSES_PACKAGES))
+
+packaging-packages:
+	$(call install,$(PACKAGING_PACKAGES))
+
+packages-test-packages:
+	$(call install,$(PACKAGES_TEST_PACKAGES))
 
 truth-packages:
 	$(call install,$(TRUTH_PACKAGES))

@@ -60,6 +60,7 @@ VERIFY_STEPS = [
     "bench-check",
     "doc",
     "reproducible",
+    "packages-test",
 ]
 
 

@@ -1,14 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs contrib/wallprof.service under the real systemd: started, reloaded, killed, restarted and stopped.
+# Runs contrib/wallprof.service under the real systemd: started, reloaded, killed, restarted and stopped. With DEB, a
+# Debian package, its service, which watches everything.
 #
-# systemd is process 1 of a container whose root is an overlay of this machine's, so that nothing is left
-# behind. Needs root, `make release` and the Debian package systemd; where no container can be made, that is
+# systemd is process 1 of a container whose root is an overlay of this machine's (of the folder LOWER), so that nothing is
+# left behind. Needs root, `make release` and the Debian package systemd; where no container can be made, that is
 # said and nothing is tested.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 readonly WALLPROF=${WALLPROF:-$PWD/target/release/wallprof}
+readonly LOWER=${LOWER:-/}
+readonly DEB=${DEB:-}
 readonly SYSTEMD=/lib/systemd/systemd
 # The tests inside write a line after each step. A step waits at most 60 s.
 readonly SILENT_SECONDS=120
@@ -33,10 +36,16 @@ tear_down() {
 build_root() {
     mount -t tmpfs tmpfs "$store"
     mkdir "$store"/{changes,work,root}
-    mount -t overlay overlay -o "lowerdir=/,upperdir=$store/changes,workdir=$store/work" "$store/root" || return 1
-    install -D "$WALLPROF" "$store/root/usr/local/bin/wallprof"
-    install -D -m 644 contrib/wallprof.service "$store/root/etc/systemd/system/wallprof.service"
-    install -D -m 644 contrib/wallprof.toml "$store/root/etc/wallprof.toml"
+    mount -t overlay overlay -o "lowerdir=$LOWER,upperdir=$store/changes,workdir=$store/work" "$store/root" || return 1
+    if [[ -n $DEB ]]; then
+        cp "$DEB" "$store/root/wallprof.deb"
+        chroot "$store/root" dpkg -i /wallprof.deb >&2 || return 1
+        sed -i 's/^# all = true.*/all = true/' "$store/root/etc/wallprof.toml"
+    else
+        install -D "$WALLPROF" "$store/root/usr/local/bin/wallprof"
+        install -D -m 644 contrib/wallprof.service "$store/root/etc/systemd/system/wallprof.service"
+        install -D -m 644 contrib/wallprof.toml "$store/root/etc/wallprof.toml"
+    fi
     install -D tests/systemd/inside.sh "$store/root/inside.sh"
     cat >"$store/root/etc/systemd/system/inside.target" <<-END
 	[Unit]

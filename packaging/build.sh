@@ -1,0 +1,106 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes what people install out of target/release (RELEASE: another folder), which `make release` has filled, in target/packages: a tar.gz, a .deb,
+# an OCI image, a bill of materials (CycloneDX) and SHA256SUMS. Times in them are that of the last commit
+# (SOURCE_DATE_EPOCH: another one), so that the same commit gives the same bytes.
+#
+# Needs cargo-deb and cargo-cyclonedx (cargo install --locked), jq, python3, xz-utils and dpkg-dev.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly OUT=$PWD/target/packages
+readonly STAGE=$PWD/target/packages/stage
+readonly RELEASE=${RELEASE:-target/release}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+
+fail() {
+    echo "packages: $*" >&2
+    exit 1
+}
+
+# A gzip file without a name and a time.
+packed() { gzip -9n; }
+
+# A tar file of the folder $1, whose parent is $2.
+tar_of() { # NAME PARENT
+    tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --mode=u+rw,go=rX \
+        --format=gnu --directory="$2" "$1"
+}
+
+stage_archive() { # FOLDER
+    install -D "$RELEASE/wallprof" "$1/bin/wallprof"
+    install -d "$1/share/man/man1" "$1/share/bash-completion/completions" "$1/share/zsh/site-functions" \
+        "$1/share/fish/vendor_completions.d"
+    install -m 644 "$RELEASE"/man/*.1 "$1/share/man/man1/"
+    install -m 644 "$RELEASE/completions/wallprof.bash" "$1/share/bash-completion/completions/wallprof"
+    install -m 644 "$RELEASE/completions/_wallprof" "$1/share/zsh/site-functions/"
+    install -m 644 "$RELEASE/completions/wallprof.fish" "$1/share/fish/vendor_completions.d/"
+    cp -r contrib "$1/contrib"
+    install -d "$1/docs" "$1/LICENSES"
+    cp README.md CHANGELOG.md LICENSE THIRD-PARTY SECURITY.md "$1/"
+    cp LICENSES/*.txt "$1/LICENSES/"
+    cp docs/*.md "$1/docs/"
+    cp "$OUT/$name.cdx.json" "$1/bom.cdx.json"
+}
+
+# The unit of contrib, for the files of the package. It watches what /etc/wallprof.toml says, which is nothing at first: a
+# second start would not change that.
+stage_debian() { # FOLDER
+    local doc=$1/doc
+    install -d "$1" "$doc" "$1/units" "$1/man"
+    install "$RELEASE/wallprof" "$1/"
+    cp "$RELEASE"/man/*.1 "$1/man/"
+    cp "$RELEASE"/completions/{wallprof.bash,_wallprof,wallprof.fish} "$1/"
+    sed -e '/^#   cp /,/^#   curl /d' -e 's|/usr/local/bin/wallprof watch --all|/usr/bin/wallprof watch|' \
+        -e 's|^Restart=on-failure|&\nRestartPreventExitStatus=2|' contrib/wallprof.service > "$1/units/wallprof.service"
+    grep -q '^ExecStart=/usr/bin/wallprof watch --config' "$1/units/wallprof.service" ||
+        fail 'contrib/wallprof.service has another command: mend packaging/build.sh'
+    {
+        printf '%s\n' '# wallprof.service starts when one of the next two lines says what it watches:' \
+            '# all = true                    # every thread' \
+            '# name = ["engine", "feed*"]    # also pid, tid, cgroup, and children = true with pid' \
+            '# then: systemctl enable --now wallprof' ''
+        sed -e '/^# The service watches all threads/,/^# name = /d' contrib/wallprof.toml
+    } > "$1/wallprof.toml"
+    printf 'wallprof (%s-1) unstable; urgency=medium\n\n  * What has changed: /usr/share/doc/wallprof/changelog.gz\n\n -- %s  %s\n' \
+        "$version" "$(sed -n 's/^maintainer = "\(.*\)"/\1/p' crates/wallprof/Cargo.toml)" \
+        "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")" > "$1/changelog"
+    cp README.md docs/licences.md docs/install.md "$doc/"
+    packed < CHANGELOG.md > "$doc/changelog.gz"
+    packed < THIRD-PARTY > "$doc/THIRD-PARTY.gz"
+}
+
+# The crates of the binary with their versions, licences and sums. Its number and time are those of the commit.
+write_bom() {
+    cargo cyclonedx --manifest-path crates/wallprof/Cargo.toml --format json --spec-version 1.5 --target x86_64-unknown-linux-gnu \
+        --no-build-deps --override-filename bom-of-wallprof > /dev/null 2>&1 || fail 'cargo cyclonedx failed'
+    jq --arg time "$(date -u -d "@$SOURCE_DATE_EPOCH" +%FT%TZ)" --arg root "path+file://$PWD" \
+        'del(.serialNumber) | .metadata.timestamp = $time
+         | walk(if type == "string" then gsub($root; "path+file:///wallprof") else . end)' \
+        crates/wallprof/bom-of-wallprof.json > "$1"
+    find crates -name 'bom-of-wallprof.json' -delete
+}
+
+[[ -x $RELEASE/wallprof ]] || fail "$RELEASE/wallprof is not there: make release"
+version=$("$RELEASE/wallprof" --version | awk '{ print $2 }')
+name=wallprof-$version-x86_64-linux
+for tool in cargo-deb cargo-cyclonedx; do
+    command -v $tool > /dev/null || fail "$tool is missing: cargo install --locked $tool, then run make packages again"
+done
+rm -rf "$OUT"
+mkdir -p "$STAGE/debian"
+
+write_bom "$OUT/$name.cdx.json"
+stage_archive "$STAGE/$name"
+tar_of "$name" "$STAGE" | packed > "$OUT/$name.tar.gz"
+
+stage_debian "$STAGE/debian"
+cargo deb --quiet --package wallprof --no-build --no-strip --output "$OUT/wallprof_$version-1_amd64.deb"
+
+python3 packaging/oci.py "$RELEASE/wallprof" "$version" "$OUT/$name.oci.tar"
+
+rm -rf "$STAGE"
+cd "$OUT"
+sha256sum -- * > SHA256SUMS
+cat SHA256SUMS

@@ -1,0 +1,146 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what packaging/build.sh made in a clean Debian 12 and a clean Debian 13, uses it, removes it, and looks for what
+# is left.
+#
+#   tests/packages/run.sh [RELEASE…]    bookworm and trixie
+#
+# Needs root, debootstrap, lintian, skopeo, podman and Debian's archive. The roots are kept in target/packages-roots; each run
+# works on an overlay of one.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+readonly PACKAGES=$PWD/target/packages
+readonly ROOTS=$PWD/target/packages-roots
+readonly ARCHIVE=http://deb.debian.org/debian
+readonly RELEASE=${RELEASE:-target/release}
+
+say() { echo "packages: $*" >&2; }
+fail() {
+    say "$*"
+    exit 1
+}
+
+in_root() { chroot "$store/root" env LC_ALL=C DEBIAN_FRONTEND=noninteractive HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
+
+make_root() { # RELEASE
+    [[ -e $ROOTS/$1/complete ]] && return
+    say "makes a $1 in $ROOTS/$1"
+    rm -rf "${ROOTS:?}/$1"
+    mkdir -p "$ROOTS"
+    debootstrap --variant=minbase --include=systemd,dbus,curl,procps "$1" "$ROOTS/$1" "$ARCHIVE" > "$ROOTS/$1.log" 2>&1 ||
+        fail "debootstrap $1: $(tail -1 "$ROOTS/$1.log")"
+    touch "$ROOTS/$1/complete"
+}
+
+enter_root() { # RELEASE
+    store=$(mktemp -d)
+    mount -t tmpfs tmpfs "$store"
+    mkdir "$store"/{changes,work,root}
+    mount -t overlay overlay -o "lowerdir=$ROOTS/$1,upperdir=$store/changes,workdir=$store/work" "$store/root"
+    mount --rbind /proc "$store/root/proc"
+    mount --rbind /sys "$store/root/sys"
+    mount --rbind /dev "$store/root/dev"
+    mount -t tmpfs tmpfs "$store/root/tmp"
+    printf '#!/bin/sh\nexit 101\n' > "$store/root/usr/sbin/policy-rc.d"
+    chmod 755 "$store/root/usr/sbin/policy-rc.d"
+    cp "$PACKAGES"/* "$store/root/tmp/"
+}
+
+leave_root() {
+    umount -R -l "$store/root" 2> /dev/null || true
+    umount -l "$store" 2> /dev/null || true
+    rmdir "$store" 2> /dev/null || true
+}
+
+files() { (cd "$store/root" && find . -xdev -path ./tmp -prune -o -path './var/lib/dpkg/*' -prune -o -path './var/log/*' -prune -o -path './var/cache/*' -prune -o \( -type f -o -type l -o -type d \) -print | sort); }
+
+# Records a program that sleeps and computes, and reads the recording.
+use() { # BINARY
+    in_root "$1" --version > /dev/null
+    in_root "$1" doctor > "$store/doctor" || fail "doctor: $(cat "$store/doctor")"
+    in_root "$1" record -o /tmp/wallprof.db -- sh -c 'for i in 1 2 3 4 5; do sleep 0.1; done' > "$store/record" 2>&1 ||
+        fail "record: $(cat "$store/record")"
+    in_root "$1" report /tmp/wallprof.db > "$store/report" || fail 'the report fails'
+    grep -q sleep "$store/report" || fail "the report does not name what was recorded: $(cat "$store/report")"
+    rm -f "$store/root"/tmp/wallprof.db*
+}
+
+try_package() {
+    local before
+    before=$(files)
+    in_root dpkg -i "/tmp/${deb##*/}" > "$store/dpkg" 2>&1 || fail "dpkg -i: $(cat "$store/dpkg")"
+    use wallprof
+    [[ -e $store/root/usr/share/man/man1/wallprof.1.gz ]] || fail 'there is no man page'
+    in_root systemctl is-enabled wallprof > "$store/enabled" 2>&1 && fail 'the service is enabled'
+    # It says what to edit, and does not start.
+    in_root wallprof watch --config /etc/wallprof.toml > "$store/watch" 2>&1 && fail 'it watches without a target'
+    grep -q 'no target was given' "$store/watch" || fail "watch: $(cat "$store/watch")"
+    in_root dpkg --remove wallprof > "$store/dpkg" 2>&1 || fail "dpkg --remove: $(cat "$store/dpkg")"
+    [[ -e $store/root/etc/wallprof.toml ]] || fail 'removal deletes the configuration'
+    mkdir -p "$store/root/var/lib/private/wallprof"
+    in_root dpkg --purge wallprof > "$store/dpkg" 2>&1 || fail "dpkg --purge: $(cat "$store/dpkg")"
+    diff <(echo "$before") <(files) >&2 || fail 'the purged package leaves these files'
+}
+
+try_archive() {
+    in_root tar xzf "/tmp/${archive##*/}" -C /opt
+    use "/opt/$name/bin/wallprof"
+    (cd "$store/root/opt/$name" && [[ -e README.md && -e LICENSE && -e THIRD-PARTY && -e bom.cdx.json && -d contrib ]]) ||
+        fail 'the archive lacks a file'
+}
+
+# Under the systemd of this Debian: started, reloaded, killed, restarted and stopped.
+try_service() { # RELEASE
+    LOWER=$ROOTS/$1 DEB=$deb tests/systemd/run.sh > "$store/service" 2>&1 || fail "the service: $(cat "$store/service")"
+    grep -q 'not tested' "$store/service" && say "the service: $(cat "$store/service")"
+    return 0
+}
+
+check_deb() {
+    local found
+    found=$(lintian --allow-root --fail-on error,warning "$deb" 2>&1) || fail "lintian: $found"
+}
+
+# The image is whole, and its layer has the binary that was released.
+check_image() {
+    local folder out version
+    folder=$(mktemp -d) out=$(mktemp) version=${name#wallprof-} version=${version%-x86_64-linux}
+    skopeo copy --quiet "oci-archive:$image" "dir:$folder" || fail 'skopeo cannot read the image'
+    tar xzOf "$folder/$(jq -r '.layers[0].digest' "$folder/manifest.json" | cut -d: -f2)" usr/bin/wallprof |
+        cmp - "$RELEASE/wallprof" || fail 'the image has another binary'
+    rm -rf "$folder"
+    podman load --quiet --input "$image" > /dev/null || fail 'podman cannot load the image'
+    # Where this machine lets no container have limits and a network of its own, that is said.
+    podman run --rm --network=none --ulimit=host --cgroups=disabled "localhost/wallprof:$version" --version > "$out" 2>&1 ||
+        say "the image is loaded and not run: $(tail -1 "$out")"
+    podman rmi "localhost/wallprof:$version" > /dev/null
+    rm -f "$out"
+}
+
+[[ $(id -u) == 0 ]] || fail 'this needs root'
+for tool in debootstrap lintian skopeo podman jq; do
+    command -v $tool > /dev/null || fail "$tool is missing: apt install $tool"
+done
+(cd "$PACKAGES" && sha256sum --quiet -c SHA256SUMS) || fail 'SHA256SUMS does not match: make packages'
+deb=$(echo "$PACKAGES"/*.deb) archive=$(echo "$PACKAGES"/*.tar.gz) image=$(echo "$PACKAGES"/*.oci.tar)
+name=$(basename "$archive" .tar.gz)
+
+check_deb
+say 'lintian has no error and no warning'
+check_image
+say 'the image is whole'
+trap leave_root EXIT
+[[ $# -gt 0 ]] || set -- bookworm trixie
+for release in "$@"; do
+    make_root "$release"
+    enter_root "$release"
+    try_archive
+    say "$release: the archive works"
+    rm -rf "$store/root/opt/$name"
+    try_package
+    say "$release: the package is installed, works, is removed, and leaves nothing"
+    try_service "$release"
+    say "$release: systemd starts, reloads, restarts and stops the service"
+    leave_root
+done
