@@ -98,8 +98,8 @@ struct rwlock {
 struct condition {
     u64 sequence; /* two for each waiter that ever came, and which group is the newer one */
     u64 start;    /* of the older group */
-    u32 sizes[2];
-    u32 size;
+    u32 sizes[2]; /* of the newer one only: less by one for each of its waits that ran out of their timeout */
+    u32 size;     /* four for each waiter that the older group began with */
     u32 references; /* eight for each waiter */
     u32 signals[2];
 };
@@ -158,6 +158,19 @@ ALWAYS_INLINE bool has_owner_word(union futex_memory *memory, u64 address, struc
            musl->waiters <= MOST_TIDS;
 }
 
+ALWAYS_INLINE bool is_number_of_waiters(u32 count) { return count + MOST_TIDS <= 2 * MOST_TIDS; }
+
+/* Whether its two groups have numbers of waiters. The newer one has what came after the older one, and less
+ * by what left it: a condition variable that is never signalled, only waited for with a timeout, counts down
+ * for ever. A signal that changes the groups meanwhile leaves small numbers of either sign. */
+ALWAYS_INLINE bool has_groups(const struct condition *c) {
+    bool second_is_newer = c->sequence & 1;
+    u32 came = (u32)((c->sequence >> 1) - c->start) - (c->size >> 2);
+
+    return is_number_of_waiters(second_is_newer ? c->sizes[0] : c->sizes[1]) &&
+           is_number_of_waiters(came + (second_is_newer ? c->sizes[1] : c->sizes[0]));
+}
+
 /* Whether the word is one of a condition variable's. */
 ALWAYS_INLINE bool is_condition(union futex_memory *memory, u64 address, u32 value,
                                 struct task_struct *other) {
@@ -166,7 +179,7 @@ ALWAYS_INLINE bool is_condition(union futex_memory *memory, u64 address, u32 val
 
     return read_futex_memory(c, sizeof(*c), start, other) && c->start < c->sequence >> 1 &&
            (s32)((u32)c->start - value) >= 0 && c->references >= 8 && c->references >> 3 <= MOST_TIDS &&
-           c->sizes[0] <= MOST_TIDS && c->sizes[1] <= MOST_TIDS;
+           has_groups(c);
 }
 
 ALWAYS_INLINE bool has_shape_of_rwlock(const struct rwlock *lock, u64 op) {

@@ -9,9 +9,10 @@
 // thread of this process: `bystander`, which holds nothing. lock_it stands between the named functions and
 // glibc because a walk by frame pointers loses the direct caller of a libc function without a frame.
 //
-// Other `waiter`s wait for a signal to a condition variable that had `rounds` pairs of signals before, for a
-// semaphore, for the end of `bystander`, and at a barrier. From glibc 2.41 on the word of a condition
-// variable grows with the signals, through the values of locks.
+// Other `waiter`s wait for a signal to a condition variable that had `rounds` pairs of signals before, and
+// before each pair `timeouts` waits that ran out of their timeout; for a semaphore, for the end of
+// `bystander`, and at a barrier. From glibc 2.41 on the word of a condition variable grows with the signals,
+// through the values of locks. Waits that run out of their timeout count down beside the word.
 //
 // Built with musl too (owners-musl).
 //
@@ -68,6 +69,7 @@ struct kind {
     int type, robust, protocol, shared;
     enum how how;
     int rounds; // of signals
+    int timeouts;
 };
 
 static const struct kind kinds[] = {
@@ -94,6 +96,9 @@ static const struct kind kinds[] = {
     {.name = "timed-0", .how = TIMED_CONDITION},
     {.name = "timed-2", .how = TIMED_CONDITION, .rounds = 1},
     {.name = "timed-4", .how = TIMED_CONDITION, .rounds = 2},
+    {.name = "timeouts", .how = CONDITION, .timeouts = 3},
+    // What follows it in memory is zero: with the value 6 it looks like a rwlock.
+    {.name = "timeouts-6", .how = CONDITION, .rounds = 4, .timeouts = 1},
     {.name = "semaphore", .how = SEMAPHORE},
     {.name = "join", .how = JOIN},
     {.name = "barrier", .how = BARRIER},
@@ -159,7 +164,7 @@ SHOWN static void hold_rwlock(int kind) {
 static void make_condition(int kind) {
     pthread_condattr_t how;
     pthread_condattr_init(&how);
-    if (kinds[kind].how != CONDITION)
+    if (kinds[kind].how == MONOTONIC_CONDITION || kinds[kind].how == TIMED_CONDITION)
         pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
     pthread_cond_init(&conditions[kind], &how);
 }
@@ -170,6 +175,15 @@ SHOWN static void wait_for_signal(int kind) {
         pthread_cond_timedwait(&conditions[kind], &mutexes[kind], &late);
     else
         pthread_cond_wait(&conditions[kind], &mutexes[kind]);
+}
+
+// Waits that nobody ends: their timeouts are over.
+static void run_out_of_timeouts(int kind) {
+    struct timespec now = {.tv_sec = (time_t)(read_clock(CLOCK_REALTIME) / NS_PER_S)};
+    pthread_mutex_lock(&mutexes[kind]);
+    for (int i = 0; i < kinds[kind].timeouts; i++)
+        pthread_cond_timedwait(&conditions[kind], &mutexes[kind], &now);
+    pthread_mutex_unlock(&mutexes[kind]);
 }
 
 // Two threads for each condition variable, so that its groups of waiters have two.
@@ -193,6 +207,7 @@ static void signal_in_pairs(int kind) {
     for (int i = 1; i <= kinds[kind].rounds; i++) {
         while (atomic_load(&signalled[kind]) < 2 * i)
             sched_yield();
+        run_out_of_timeouts(kind);
         pthread_mutex_lock(&mutexes[kind]);
         pthread_cond_broadcast(&conditions[kind]);
         pthread_mutex_unlock(&mutexes[kind]);
@@ -252,6 +267,7 @@ SHOWN static void take_order(struct actor *self) {
     } else if (kinds[kind].how == BARRIER) {
         pthread_barrier_wait(&barrier);
     } else {
+        run_out_of_timeouts(kind);
         pthread_mutex_lock(&mutexes[kind]);
         for (;;)
             wait_for_signal(kind);
