@@ -20,19 +20,29 @@
 //   fifo        it opens a FIFO for writing
 //   linger      it closes a connection whose other end has not read everything; with -q it does not wait
 //   datagram    it sends to a unix socket whose queue is full
+//   connection  it connects to a unix socket whose listener has as many connections as it may have waiting
+//   message     it sends to a message queue of System V that is full
+//   mqueue      the same to one of POSIX
+//   lease       it opens a file for writing of which the keeper has a lease (F_SETLEASE)
+//   automount   it looks for a file in an autofs whose daemon is the keeper
+//   vfork       it starts a process that ends, or would execute its program, after 30 ms; there is no keeper
 //   log         it reads the kernel's trace, line by line
 
 #include "truth.h"
 
 #include <arpa/inet.h>
+#include <linux/auto_fs.h>
 #include <linux/filter.h>
 #include <linux/fuse.h>
 #include <linux/membarrier.h>
 #include <linux/seccomp.h>
+#include <mqueue.h>
+#include <sched.h>
 #include <sys/fanotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/msg.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -386,6 +396,157 @@ static void read_datagrams(void) {
     while (recv(fds[0], line, sizeof line, 0) >= 0);
 }
 
+// --- connections ---
+
+static void prepare_connection(void) {
+    make_folder();
+    snprintf(name.sun_path, sizeof name.sun_path, "%.100s", path);
+    fds[0] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(fds[0], (struct sockaddr *)&name, sizeof name) != 0 || listen(fds[0], 1) != 0)
+        refuse("a socket");
+}
+
+static void connect_once(void) {
+    int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(connection, (struct sockaddr *)&name, sizeof name) != 0)
+        die("a connection", errno);
+    close(connection);
+}
+
+static void accept_late(void) {
+    int connection;
+    do
+        answer_late();
+    while ((connection = accept(fds[0], NULL, NULL)) >= 0 && close(connection) == 0);
+}
+
+// --- message queues ---
+
+#define MESSAGE_BYTES 4096
+
+static int messages;
+static struct {
+    long type;
+    char text[MESSAGE_BYTES];
+} message = {.type = 1};
+
+// The keeper and the worker keep it, and the kernel after them: it is removed by clean_up().
+static void prepare_message(void) {
+    messages = msgget(IPC_PRIVATE, 0600);
+    if (messages < 0)
+        refuse("a message queue");
+}
+
+static void send_message(void) {
+    if (msgsnd(messages, &message, MESSAGE_BYTES, 0) != 0)
+        die("a message queue", errno);
+}
+
+static void take_messages(void) {
+    do
+        answer_late();
+    while (msgrcv(messages, &message, MESSAGE_BYTES, 0, 0) >= 0);
+}
+
+static void prepare_mqueue(void) {
+    struct mq_attr size = {.mq_maxmsg = 2, .mq_msgsize = MESSAGE_BYTES};
+    snprintf(folder, sizeof folder, "/wallprof-waits-%d", getpid());
+    messages = mq_open(folder, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, &size);
+    if (messages < 0)
+        refuse("a message queue");
+    mq_unlink(folder);
+}
+
+static void send_to_mqueue(void) {
+    if (mq_send(messages, message.text, MESSAGE_BYTES, 0) != 0)
+        die("a message queue", errno);
+}
+
+static void read_mqueue(void) {
+    do
+        answer_late();
+    while (mq_receive(messages, message.text, MESSAGE_BYTES, NULL) >= 0);
+}
+
+// --- leases ---
+
+static void prepare_lease(void) {
+    make_folder();
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGIO);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+}
+
+static void open_for_writing(void) { close(open(path, O_WRONLY | O_CLOEXEC)); }
+
+static void give_leases_up(void) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGIO);
+    for (;;) {
+        int file = open(path, O_RDONLY | O_CLOEXEC);
+        if (fcntl(file, F_SETLEASE, F_RDLCK) == 0) {
+            sigwaitinfo(&signals, NULL);
+            answer_late();
+        }
+        close(file);
+    }
+}
+
+// --- autofs ---
+
+static void prepare_automount(void) {
+    char options[128];
+    make_folder();
+    if (pipe2(fds, O_CLOEXEC | O_DIRECT) != 0)
+        return refuse("a pipe");
+    // Calls of the daemon's process group do not wait.
+    setpgid(0, 0);
+    snprintf(options, sizeof options, "fd=%d,pgrp=%d,minproto=5,maxproto=5,indirect", fds[1],
+             getpgid(getppid()));
+    if (!mount_here("autofs", options))
+        refuse("autofs");
+}
+
+static void look_for_file(void) {
+    static int looks;
+    char missing[160];
+    snprintf(missing, sizeof missing, "%s/missing-%d", folder, looks++);
+    if (access(missing, F_OK) == 0)
+        die("autofs", EEXIST);
+}
+
+static void mount_nothing(void) {
+    struct autofs_v5_packet packet;
+    int root = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (read(fds[0], &packet, sizeof packet) > 0) {
+        answer_late();
+        ioctl(root, AUTOFS_IOC_FAIL, packet.wait_queue_token);
+    }
+}
+
+// --- vfork ---
+
+static int end_late(void *argument) {
+    (void)argument;
+    if (quick)
+        setpriority(PRIO_PROCESS, 0, -15);
+    answer_late();
+    _exit(0);
+}
+
+static void start_process(void) {
+    static char stack[65536] __attribute__((aligned(16)));
+    pid_t child = clone(end_late, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+    if (child < 0)
+        die("clone", errno);
+    waitpid(child, NULL, 0);
+}
+
+static void prepare_nothing(void) {}
+
 // --- the kernel's trace ---
 
 static char instance[160];
@@ -430,6 +591,12 @@ static const struct kind kinds[] = {
     {"fifo", prepare_fifo, open_fifo, read_fifo, NULL},
     {"linger", prepare_linger, close_connection, read_late, NULL},
     {"datagram", prepare_datagram, log_line, read_datagrams, NULL},
+    {"connection", prepare_connection, connect_once, accept_late, NULL},
+    {"message", prepare_message, send_message, take_messages, NULL},
+    {"mqueue", prepare_mqueue, send_to_mqueue, read_mqueue, NULL},
+    {"lease", prepare_lease, open_for_writing, give_leases_up, NULL},
+    {"automount", prepare_automount, look_for_file, mount_nothing, NULL},
+    {"vfork", prepare_nothing, start_process, NULL, NULL},
     {"log", prepare_log, read_trace, write_trace, NULL},
 };
 
@@ -485,6 +652,8 @@ static void clean_up(void) {
         close(fds[i]);
     if (instance[0])
         rmdir(instance);
+    if (kind->keep == take_messages)
+        msgctl(messages, IPC_RMID, NULL);
     umount2(folder, MNT_DETACH);
     unlink(path);
     rmdir(folder);

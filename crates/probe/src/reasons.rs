@@ -132,16 +132,21 @@ const SYSCALLS: &[(u16, &str, Class)] = &[
 /// Names of further system calls that a stall can be in.
 const OTHER_SYSCALLS: &[(u16, &str)] = &[
     (3, "close"),
+    (4, "stat"),
+    (6, "lstat"),
     (13, "rt_sigaction"),
     (14, "rt_sigprocmask"),
     (15, "rt_sigreturn"),
+    (21, "access"),
     (24, "sched_yield"),
     (39, "getpid"),
     (57, "fork"),
     (59, "execve"),
     (60, "exit"),
     (62, "kill"),
+    (80, "chdir"),
     (89, "readlink"),
+    (137, "statfs"),
     (157, "prctl"),
     (165, "mount"),
     (186, "gettid"),
@@ -151,18 +156,21 @@ const OTHER_SYSCALLS: &[(u16, &str)] = &[
     (231, "exit_group"),
     (233, "epoll_ctl"),
     (234, "tgkill"),
+    (269, "faccessat"),
     (298, "perf_event_open"),
     (318, "getrandom"),
     (319, "memfd_create"),
     (321, "bpf"),
     (322, "execveat"),
     (324, "membarrier"),
+    (332, "statx"),
+    (439, "faccessat2"),
 ];
 
 /// Kernel functions whose sleepers wait for something that the system call does not show: uninterruptible ones,
 /// and all in calls that wait for a disk, for memory or for a child if they are uninterruptible.
 /// Names end in `*` where a suffix may follow. The innermost one counts, so a lock inside a fault is a lock.
-pub const KERNEL_SITES: [(&str, Reason); 42] = [
+pub const KERNEL_SITES: [(&str, Reason); 43] = [
     ("__mutex_lock*", Reason::Lock),
     ("mutex_lock*", Reason::Lock),
     ("rwsem_down_*", Reason::Lock),
@@ -201,6 +209,7 @@ pub const KERNEL_SITES: [(&str, Reason); 42] = [
     ("__fuse_request_send", Reason::Other),
     ("__fuse_simple_request", Reason::Other),
     ("fuse_simple_request", Reason::Other),
+    ("autofs_wait", Reason::Other),
     // RCU grace periods. Until 6.9 synchronize_rcu() slept in __wait_rcu_gp(), which is inlined at times.
     ("__wait_rcu_gp", Reason::Other),
     ("synchronize_rcu*", Reason::Other),

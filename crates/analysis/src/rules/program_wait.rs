@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `program-wait`: threads waited inside a system call for another program that decides about the call, or
-//! serves it: a scanner, the supervisor of a seccomp filter, a file system in user space. Names that program,
-//! and what it did meanwhile if it is recorded.
+//! serves it: a scanner, the supervisor of a seccomp filter, a file system in user space, the reader of a queue that
+//! is full, a child between vfork and exec. Names that program, and what it did meanwhile if it is recorded.
 //!
 //! One finding a program and kind of wait, where waits of 10 ms or longer took a hundredth of the threads'
 //! time, or one took 20 ms.
@@ -34,7 +34,7 @@ struct Kind {
     advice: &'static str,
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 12] = [
     Kind {
         meaning: "scanner",
         what: "a scanner to permit access to a file",
@@ -61,6 +61,35 @@ const KINDS: [Kind; 7] = [
         meaning: "datagram queue",
         what: "space in the queue of another unix socket",
         advice: "Let its reader (a log daemon) read faster, or send with MSG_DONTWAIT and count what is dropped.",
+    },
+    Kind {
+        meaning: "full backlog",
+        what: "a unix socket's listener to accept connections",
+        advice: "Let the listener accept faster, in a thread of its own, or give listen(2) a larger backlog.",
+    },
+    Kind {
+        meaning: "full message queue",
+        what: "space in a message queue",
+        advice: "Let the queue's readers read faster, make the queue larger, or send with IPC_NOWAIT or O_NONBLOCK and \
+                 count what is dropped.",
+    },
+    Kind {
+        meaning: "file lease",
+        what: "the lease of a file to be given up (F_SETLEASE)",
+        advice: "Let the program that has the lease (smbd, an NFS server for a client) give it up faster, do without \
+                 leases there, or open with O_NONBLOCK, which does not wait.",
+    },
+    Kind {
+        meaning: "automounter",
+        what: "the automounter (autofs)",
+        advice: "See what the automounter waits for: a server that does not answer, a name that does not resolve. Do not \
+                 look for files in its folder that are not there, or mount what is needed before.",
+    },
+    Kind {
+        meaning: "vfork",
+        what: "its child to execute a program (vfork)",
+        advice: "Do less in the child before it executes the program, or start programs in a thread that has nothing \
+                 else to do: the calling thread sleeps until then.",
     },
     Kind {
         meaning: "lingering close",
@@ -114,7 +143,7 @@ mod tests {
     use wallprof_model::profile::{StallRecord, WakerRecord};
     use wallprof_model::{Meaning, MeaningSource, Reason, StallReason};
 
-    use crate::waits::LINUX;
+    use crate::waits::{LINUX, Rules};
 
     const MS: u64 = 1_000_000;
 
@@ -183,6 +212,18 @@ mod tests {
             ..scanned(id, 30 * MS)
         };
         assert_eq!(Fixture::only_finding((1..=10).map(poll)).rule, RULE.name);
+    }
+
+    #[test]
+    fn each_kind_has_a_rule_about_the_functions_of_the_kernel() {
+        let rules = Rules::built_in().unwrap();
+        for kind in &KINDS {
+            let mut meanings = rules.iter().map(|rule| &rule.meaning).filter(|meaning| !meaning.idle);
+            let is_it = |meaning: &Arc<Meaning>| {
+                meaning.name == kind.meaning && meaning.software.as_deref() == Some(LINUX)
+            };
+            assert!(meanings.any(is_it), "{}", kind.meaning);
+        }
     }
 
     #[test]

@@ -195,6 +195,42 @@ matrix! {
         ..part("kernel_waits", "program-wait")
     },
     read_datagrams: Part { args: &["-k", "datagram", "-q"], ..healthy("kernel_waits") },
+    connection: Part {
+        args: &["-k", "connection"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    quick_listener: Part { args: &["-k", "connection", "-q"], ..healthy("kernel_waits") },
+    message: Part {
+        args: &["-k", "message"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    read_messages: Part { args: &["-k", "message", "-q"], ..healthy("kernel_waits") },
+    mqueue: Part {
+        args: &["-k", "mqueue"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    read_mqueue: Part { args: &["-k", "mqueue", "-q"], ..healthy("kernel_waits") },
+    lease: Part {
+        args: &["-k", "lease"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    quick_lease: Part { args: &["-k", "lease", "-q"], ..healthy("kernel_waits") },
+    automount: Part {
+        args: &["-k", "automount"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    fast_automounter: Part { args: &["-k", "automount", "-q"], ..healthy("kernel_waits") },
+    vfork: Part {
+        args: &["-k", "vfork"],
+        needs: Needs::LongWaits,
+        ..part("kernel_waits", "program-wait")
+    },
+    quick_child: Part { args: &["-k", "vfork", "-q"], ..healthy("kernel_waits") },
     linger: Part { args: &["-k", "linger"], needs: Needs::LongWaits, ..part("kernel_waits", "program-wait") },
     short_linger: Part { args: &["-k", "linger", "-q"], ..healthy("kernel_waits") },
     // It waits for a reader, as a reader of a pipe does for its next input.

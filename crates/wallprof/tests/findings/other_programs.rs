@@ -97,3 +97,39 @@ fn process_that_does_not_read_its_datagrams_is_named() {
     let test = "process_that_does_not_read_its_datagrams_is_named";
     assert_is_named(test, "datagram", "program-wait", "waited for space in the queue of another unix socket");
 }
+
+#[test]
+fn listener_that_does_not_accept_is_named() {
+    let test = "listener_that_does_not_accept_is_named";
+    let words = "waited for a unix socket's listener to accept connections (connect)";
+    assert_is_named(test, "connection", "program-wait", words);
+}
+
+#[test]
+fn process_that_does_not_read_its_message_queue_is_named() {
+    let test = "process_that_does_not_read_its_message_queue_is_named";
+    assert_is_named(test, "message", "program-wait", "waited for space in a message queue (msgsnd)");
+}
+
+#[test]
+fn process_that_does_not_read_its_mqueue_is_named() {
+    let test = "process_that_does_not_read_its_mqueue_is_named";
+    assert_is_named(test, "mqueue", "program-wait", "waited for space in a message queue (mq_timedsend)");
+}
+
+#[test]
+fn process_that_keeps_a_lease_is_named() {
+    let test = "process_that_keeps_a_lease_is_named";
+    assert_is_named(
+        test,
+        "lease",
+        "program-wait",
+        "waited for the lease of a file to be given up (F_SETLEASE)",
+    );
+}
+
+#[test]
+fn daemon_of_an_autofs_is_named() {
+    let test = "daemon_of_an_autofs_is_named";
+    assert_is_named(test, "automount", "program-wait", "waited for the automounter (autofs)");
+}
