@@ -204,7 +204,7 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "rb_native_mutex_unlock",
         "LockAcquireExtended",
     ];
-    const PREFIXES: [&str; 32] = [
+    const PREFIXES: [&str; 35] = [
         "__lll_lock",
         "lll_lock",
         "pthread_",
@@ -225,6 +225,9 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "<core::",
         "<alloc::",
         "__rust_",
+        "tcmalloc::",
+        "base::internal::SpinLock",
+        "SpinLock::SlowLock",
         "parking_lot",
         "lock_api::",
         "<parking_lot",

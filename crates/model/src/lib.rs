@@ -46,7 +46,7 @@ pub use span::{BUSY, LateSample, Span, SpanDelta, SpanSource, SpanState, SpanSta
 pub use span_budget::{MAX_BUDGET_KIND, MAX_SPAN_BUDGETS, SpanBudgets};
 pub use stack::{
     Frame, FrameId, FrameKind, MissingFile, Module, ModuleId, StackEnd, StackId, SymbolLine,
-    is_runtime_library,
+    is_allocator_library, is_runtime_library,
 };
 pub use state::{Metric, Reason, StallKind, StallReason, State};
 pub use thread::{ThreadInfo, ThreadKey, ThreadRef};

@@ -109,12 +109,28 @@ pub struct MissingFile {
 /// Whether this file is a library that stands between programs and the kernel, or that runs their threads.
 pub fn is_runtime_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    let stem = name.split(['.', '-']).next().unwrap_or(name);
-    match stem {
-        "libc" | "libpthread" | "ld" | "librt" | "libstdc++" | "libc++" | "libgcc_s" | "libjemalloc"
-        | "libtcmalloc" => true,
-        _ => matches!(name, "[vdso]" | "[vsyscall]") || name.starts_with("linux-vdso"),
+    match stem(name) {
+        "libc" | "libpthread" | "ld" | "librt" | "libstdc++" | "libc++" | "libgcc_s" => true,
+        _ => {
+            is_allocator_library(path)
+                || matches!(name, "[vdso]" | "[vsyscall]")
+                || name.starts_with("linux-vdso")
+        }
     }
+}
+
+/// Whether a file is an allocator that replaces the one of the C library.
+pub fn is_allocator_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match stem(name) {
+        "libjemalloc" | "libmimalloc" => true,
+        // libtcmalloc_minimal, libtcmalloc_and_profiler …
+        stem => stem.starts_with("libtcmalloc"),
+    }
+}
+
+fn stem(name: &str) -> &str {
+    name.split(['.', '-']).next().unwrap_or(name)
 }
 
 /// One code address in a form that means the same in another process and on another day.

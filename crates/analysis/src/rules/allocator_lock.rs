@@ -8,7 +8,7 @@
 
 use super::case::{Case, across_processes, grouped, mostly};
 use super::conclusion::Conclusion;
-use super::evidence::Evidence;
+use super::evidence::{Evidence, is_allocator_symbol};
 use super::lock;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 
@@ -34,8 +34,12 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let site = mostly(&cases, |case| case.site.clone());
-    let through = site.as_ref().and_then(|site| site.through.as_deref()).unwrap_or("the allocator");
-    let what = format!("the allocator's lock (through {through})");
+    let through = site.as_ref().and_then(|site| site.through.as_deref());
+    // Functions of a stripped allocator have no names: then that is the mutex's.
+    let what = match through.filter(|through| is_allocator_symbol(through)) {
+        Some(through) => format!("the allocator's lock (through {through})"),
+        None => "the allocator's lock".to_owned(),
+    };
     lock::conclude(cases, evidence, &what, ADVICE)
 }
 

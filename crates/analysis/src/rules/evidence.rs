@@ -14,7 +14,7 @@ use wallprof_model::profile::{
     CrossCallRow, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, ResolvedStack, StallRecord,
     Thread, ThrottledRow,
 };
-use wallprof_model::{ClockMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef};
+use wallprof_model::{ClockMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef, is_allocator_library};
 
 use super::callers::Callers;
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
@@ -535,6 +535,9 @@ fn is_kernel_lock(symbol: &str) -> bool {
 /// Whether a function of the allocator is between the program's innermost function and the kernel.
 fn is_in_allocator(user: &ResolvedStack) -> bool {
     for frame in user.frames.iter().filter(|frame| frame.kind != FrameKind::Kernel) {
+        if frame.module.as_deref().is_some_and(is_allocator_library) {
+            return true;
+        }
         for line in &frame.lines {
             if line.symbol.as_deref().is_some_and(is_allocator_symbol) {
                 return true;
@@ -548,7 +551,7 @@ fn is_in_allocator(user: &ResolvedStack) -> bool {
 }
 
 /// Those of glibc, C++, Rust, jemalloc, tcmalloc and mimalloc.
-fn is_allocator_symbol(symbol: &str) -> bool {
+pub(super) fn is_allocator_symbol(symbol: &str) -> bool {
     const NAMES: [&str; 18] = [
         "malloc",
         "free",
@@ -569,7 +572,7 @@ fn is_allocator_symbol(symbol: &str) -> bool {
         "operator delete[]",
         "sysmalloc",
     ];
-    const PREFIXES: [&str; 13] = [
+    const PREFIXES: [&str; 14] = [
         "__libc_malloc",
         "__libc_free",
         "__libc_calloc",
@@ -582,6 +585,7 @@ fn is_allocator_symbol(symbol: &str) -> bool {
         "__rust_alloc",
         "je_",
         "tc_malloc",
+        "tcmalloc::",
         "mi_malloc",
     ];
     let plain = symbol.split(['(', '@']).next().unwrap_or(symbol);
@@ -640,10 +644,26 @@ mod tests {
             &["__lll_lock_wait_private", "malloc", "operator new(unsigned long)", "parse"][..],
             &["__lll_lock_wait_private", "_int_free", "release"],
             &["syscall", "__rust_alloc", "alloc::vec::Vec<T>::push", "parse"],
+            &[
+                "syscall",
+                "base::internal::SpinLockDelay(int volatile*, int, int)",
+                "SpinLock::SlowLock()",
+                "tcmalloc::CentralFreeList::Populate()",
+                "parse",
+            ],
         ];
         for symbols in inside {
             assert!(is_in_allocator(&stack(symbols)), "{symbols:?}");
         }
+        // A stripped jemalloc has no names inside.
+        let jemalloc = |module: &str| {
+            let user = stack(&["__lll_lock_wait", "pthread_mutex_lock", "", "parse"]);
+            let mut frames = user.frames.to_vec();
+            Arc::make_mut(&mut frames[2]).module = Some(module.into());
+            ResolvedStack { frames: frames.into(), ..user }
+        };
+        assert!(is_in_allocator(&jemalloc("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2")));
+        assert!(!is_in_allocator(&jemalloc("/usr/lib/x86_64-linux-gnu/libpq.so.5")));
         for symbols in [&["__lll_lock_wait", "pthread_mutex_lock", "parse"][..], &["parse", "malloc"], &[]] {
             assert!(!is_in_allocator(&stack(symbols)), "{symbols:?}");
         }
