@@ -87,6 +87,10 @@ pub struct Meanings {
     places: HashMap<Place, Arc<Meaning>>,
     /// By stall, of waits whose word was read and says what they mean.
     words: HashMap<u64, Arc<WordMeaning>>,
+    /// By stall, where threads wait for several things at one place, and the threads that end the waits say which.
+    stalls: HashMap<u64, Arc<Meaning>>,
+    /// The same by thread: what most of its waits at the place are for.
+    threads: HashMap<(ThreadKey, Place), Arc<Meaning>>,
     /// By stall, of waits whose other end says that the thread is idle.
     peers: HashMap<u64, Arc<Meaning>>,
     /// The first slice of waits in slices, by each of their stalls.
@@ -110,6 +114,16 @@ impl Meanings {
 
     pub fn set_place(&mut self, place: Place, meaning: Arc<Meaning>) {
         self.places.insert(place, meaning);
+    }
+
+    /// Gives the waits of one thread at a place a meaning of their own.
+    pub fn set_thread(&mut self, thread: ThreadKey, place: Place, meaning: Arc<Meaning>) {
+        self.threads.insert((thread, place), meaning);
+    }
+
+    /// Gives one stall a meaning other than that of its place.
+    pub fn set_stall(&mut self, stall: u64, meaning: Arc<Meaning>) {
+        self.stalls.insert(stall, meaning);
     }
 
     /// Gives one stall the meaning of its word.
@@ -140,7 +154,7 @@ impl Meanings {
         user: Option<StackId>,
         kernel: Option<StackId>,
     ) -> Option<&Arc<Meaning>> {
-        let of_place = self.of_place(thread, user, kernel);
+        let of_place = self.stalls.get(&stall).or_else(|| self.of_place(thread, user, kernel));
         match self.words.get(&stall) {
             Some(word) => Some(word.beside(of_place)),
             None => of_place.or_else(|| self.peers.get(&stall)),
@@ -155,7 +169,8 @@ impl Meanings {
         kernel: Option<StackId>,
     ) -> Option<&Arc<Meaning>> {
         let program = *self.programs.get(&thread)?;
-        self.places.get(&Place { program, user, kernel })
+        let place = Place { program, user, kernel };
+        self.threads.get(&(thread, place)).or_else(|| self.places.get(&place))
     }
 
     /// The stall with which the wait of this stall started. `None` for a wait in one piece.

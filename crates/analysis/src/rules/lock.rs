@@ -13,13 +13,16 @@ use super::evidence::Evidence;
 use super::holding::{Holding, Releases};
 use super::limits::{Delays, is_share};
 use super::spec::Reported;
-use super::wording;
+use super::{other_end, wording};
 use crate::short_name::short_name;
 use crate::site::Site;
 use crate::tally::Tally;
 
 /// Locks that an interpreter has one of, by software and name.
 const OF_PROCESS: [(&str, &str); 2] = [("cpython", "GIL"), ("ruby", "GVL")];
+
+/// Names of waits for space begin so, `full queue`.
+const FULL: &str = "full ";
 
 /// Holders that are followed in one wait.
 const MOST_HOLDERS: usize = 64;
@@ -57,10 +60,16 @@ pub(super) fn what(cases: &[&Case]) -> String {
     match name.as_deref() {
         None => "a lock".to_owned(),
         Some(name) if name.ends_with("lock") || name.ends_with("virtual thread") => format!("a {name}"),
+        Some(name) if let Some(of) = name.strip_prefix(FULL) => format!("space in a {of}"),
         // --not-idle names the functions, not what they wait for.
         Some("not idle") => "others".to_owned(),
         Some(name) => name.to_owned(),
     }
+}
+
+/// Whether the waits are for space in what the waiting threads fill, and others empty.
+pub(super) fn is_for_space(cases: &[&Case]) -> bool {
+    mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone())).is_some_and(|name| name.starts_with(FULL))
 }
 
 /// `engine waited for WHAT in take_order 7 times, …: housekeeper held it …`, where that is unusual.
@@ -97,6 +106,9 @@ pub(super) fn waited<'e>(
 /// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in
 /// release`.
 pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
+    if is_for_space(cases) {
+        return other_end::ended(cases, evidence);
+    }
     let release = mostly(cases, |case| case.release().cloned());
     let release = wording::spot(release.as_ref());
     let owner = owner_name(cases);

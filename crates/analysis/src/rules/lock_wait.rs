@@ -30,6 +30,9 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 const PINNED_ADVICE: &str = "Take a ReentrantLock in place of `synchronized` around calls that wait, or run Java 24, \
     so that the thread leaves its carrier to others.";
 
+const SPACE_ADVICE: &str = "Let the readers take what they read faster, or let there be more of them. More space helps \
+    where they are slow for moments only.";
+
 /// Which lock: the one of its process; its address in a process; what it is called, where the threads of a program
 /// say so by their wakeups; else where it is waited for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +83,9 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
 }
 
 fn advice(cases: &[&Case]) -> String {
+    if lock::is_for_space(cases) {
+        return SPACE_ADVICE.to_owned();
+    }
     let meaning = mostly(cases, |case| case.meaning.clone());
     if let Some(meaning) = meaning.filter(|meaning| !meaning.holder) {
         if &*meaning.name == "pinned virtual thread" {
@@ -254,6 +260,20 @@ mod tests {
             found.title
         );
         assert_eq!(found.advice, "Make the DNS faster, or do not wait for it on this path.");
+    }
+
+    #[test]
+    fn space_is_not_held_but_made_by_a_reader() {
+        let found = Fixture::only_finding([said(1, "full queue", false, 25_000_000)]);
+        assert!(
+            found.title.ends_with(
+                "waited for space in a queue in take_order (called by handle_tick) for 25.0 ms: thread-2 ended it in \
+                 release_order, while thread-2 was mostly running."
+            ),
+            "{}",
+            found.title
+        );
+        assert!(found.advice.contains("readers"), "{}", found.advice);
     }
 
     /// A wait that its waker makes one for a lock.

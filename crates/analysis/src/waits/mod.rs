@@ -16,6 +16,7 @@ mod functions;
 mod judge;
 mod rules;
 mod slices;
+mod turns;
 mod words;
 
 use std::collections::hash_map::Entry;
@@ -39,6 +40,7 @@ use rules::Matcher;
 pub use rules::{Rule, Rules, RulesError, RulesOfFunctions};
 use slices::Single;
 pub use slices::is_continued;
+use turns::{Stacks, Use};
 pub use words::WordRule;
 
 /// Innermost functions that the waiters of one lock have in common. In PostgreSQL the lock manager is the
@@ -56,6 +58,11 @@ pub(crate) const FILE_SERVER: &str = "file server";
 
 /// The meaning of waits for an RCU grace period.
 pub(crate) const GRACE_PERIOD: &str = "RCU grace period";
+
+/// The meanings of waits for space in a bounded queue of Python's processes, and of workers for their turn to wait for
+/// work.
+const FULL_QUEUE: &str = "full queue";
+const TURN: &str = "turn to wait for work";
 
 /// Innermost functions of waits that are judged together.
 pub const JUDGED_DEPTH: usize = 8;
@@ -113,6 +120,42 @@ struct Sum {
 /// The program of a place, the reason of its waits, and the innermost functions. A function that takes a lock
 /// and sleeps is two places.
 type Key = (u32, Reason, Vec<FunctionId>);
+
+/// Waits that may be for a turn.
+struct Turns {
+    places: Vec<Place>,
+    /// By index among the single waits. Without a use it is for a lock, or unknown.
+    uses: Vec<(usize, Option<Use>)>,
+}
+
+/// The time of waits by what they are for, ns.
+#[derive(Debug, Default)]
+struct Sums {
+    space: u64,
+    turn: u64,
+    other: u64,
+}
+
+impl Sums {
+    fn add(&mut self, what: Option<Use>, ns: u64) {
+        let sum = match what {
+            Some(Use::Space) => &mut self.space,
+            Some(Use::Turn) => &mut self.turn,
+            None => &mut self.other,
+        };
+        *sum = sum.saturating_add(ns);
+    }
+
+    /// What more than half of the time is for.
+    fn most(&self) -> Option<Use> {
+        let half = (self.space + self.turn + self.other) / 2;
+        match (self.space > half, self.turn > half) {
+            (true, _) => Some(Use::Space),
+            (_, true) => Some(Use::Turn),
+            _ => None,
+        }
+    }
+}
 
 /// The waits of equal innermost functions.
 #[derive(Debug, Default)]
@@ -238,6 +281,7 @@ impl Waits {
         self.attribute_slices(&firsts);
 
         let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
+        let mut unnamed: HashSet<Place> = HashSet::new();
         let mut matcher = Matcher::new(rules);
         let after_sleep = self.after_sleep(rules, &mut resolve)?;
         for (&place, &reason) in &self.reasons {
@@ -247,7 +291,7 @@ impl Waits {
                 meanings.set_place(place, meaning.clone());
             } else if let Some(meaning) = user.as_ref().and_then(|user| after_sleep.meaning(user, reason)) {
                 meanings.set_place(place, meaning.clone());
-            } else if let Some(user) = user.filter(|_| self.is_learned(&place)) {
+            } else if let Some(user) = user.filter(|_| unnamed.insert(place) && self.is_learned(&place)) {
                 places.insert((place.program, place.user, place.kernel), functions.of_program(&user));
             }
         }
@@ -263,16 +307,20 @@ impl Waits {
             ..Meaning::clone(&by_wakers(FILE_SERVER, false))
         });
         let is_unnamed = |place: &Place| places.contains_key(&(place.program, place.user, place.kernel));
+        let turns = self.turns(|place| unnamed.contains(place), &mut resolve)?;
         let disk_ns = self.disk_ns();
         let disk_ns = |thread| disk_ns.get(&thread).copied().unwrap_or(0);
         let mut for_disks = self.poll_ends.by_disks(disk_ns, &mut resolve)?;
         for_disks.retain(is_unnamed);
         let mut for_servers = self.other_ends.in_functions(&FUSE_ENDS, &mut resolve)?;
         for_servers.retain(is_unnamed);
-        let mut search = Search { waits: &self, firsts: &firsts, functions, resolve, stacks: HashMap::new() };
+        let others = turns.uses.iter().filter(|(_, what)| what.is_some()).map(|&(at, _)| at).collect();
+        let mut search =
+            Search { waits: &self, firsts: &firsts, others, functions, resolve, stacks: HashMap::new() };
         for place in search.locks(&own)? {
             meanings.set_place(place, lock.clone());
         }
+        self.name_turns(&turns, &mut meanings);
         for place in for_disks {
             meanings.set_place(place, disk.clone());
         }
@@ -326,6 +374,82 @@ impl Waits {
             }
         }
         Ok(learned)
+    }
+
+    /// The places that wait for semaphores of Python's processes or for locks, and what the single waits there are for.
+    fn turns<E>(
+        &self,
+        is_unnamed: impl Fn(&Place) -> bool,
+        mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<Turns, E> {
+        let (mut places, mut stacks) = (Vec::new(), Stacks::default());
+        for (&place, &reason) in &self.reasons {
+            let (user, kernel) = (place.user, place.kernel);
+            match reason {
+                Reason::Lock if user.is_some() && is_unnamed(&place) => places.push(place),
+                Reason::Wait if is_unnamed(&place) => {
+                    let Some(user) = user else { continue };
+                    if turns::is_semaphore(&resolve(user)?) {
+                        stacks.semaphores.insert(user);
+                        places.push(place);
+                    }
+                }
+                Reason::Poll | Reason::Network | Reason::Ipc => {
+                    let Some(kernel) = kernel else { continue };
+                    if turns::is_next_client(&resolve(kernel)?) {
+                        stacks.next_client.insert(kernel);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Turns { uses: turns::uses(&self.singles, &stacks), places })
+    }
+
+    /// Names them one by one. Waits of which only sums are known are for what most others of the thread are for, or
+    /// of the program. Those that are for something else keep the meaning of the place, or are for a lock.
+    fn name_turns(&self, turns: &Turns, meanings: &mut Meanings) {
+        let of = |what: Use| match what {
+            Use::Space => of_cpython(FULL_QUEUE),
+            Use::Turn => Arc::new(Meaning { idle: true, ..Meaning::clone(&by_wakers(TURN, false)) }),
+        };
+        let (mut of_threads, mut of_programs) = (HashMap::new(), HashMap::new());
+        for (wait, what) in turns.uses.iter().map(|&(at, what)| (&self.singles[at], what)) {
+            let Some(place) = self.place(wait) else { continue };
+            of_threads.entry((wait.thread, place)).or_insert_with(Sums::default).add(what, wait.blocked_ns);
+            of_programs.entry(place.program).or_insert_with(Sums::default).add(what, wait.blocked_ns);
+        }
+        let of_program = |program: u32| of_programs.get(&program).and_then(Sums::most);
+        let mut set = Vec::new();
+        for (wait, what) in turns.uses.iter().map(|&(at, what)| (&self.singles[at], what)) {
+            let Some(place) = self.place(wait) else { continue };
+            let of_thread = of_threads.get(&(wait.thread, place)).and_then(Sums::most);
+            let other = || meanings.of_place(wait.thread, place.user, place.kernel).cloned();
+            let meaning = match what {
+                Some(what) => of(what),
+                None if of_thread.is_some() || of_program(place.program).is_some() => {
+                    other().unwrap_or_else(lock_by_wakers)
+                }
+                None => continue,
+            };
+            set.push((wait.id, wait.thread, place, meaning, of_thread.is_none() && what.is_none()));
+        }
+        for (stall, thread, place, meaning, is_of_thread) in set {
+            if is_of_thread {
+                meanings.set_thread(thread, place, meaning.clone());
+            }
+            meanings.set_stall(stall, meaning);
+        }
+        for ((thread, place), sums) in of_threads {
+            if let Some(what) = sums.most() {
+                meanings.set_thread(thread, place, of(what));
+            }
+        }
+        for place in &turns.places {
+            if of_program(place.program) == Some(Use::Turn) {
+                meanings.set_place(*place, of(Use::Turn));
+            }
+        }
     }
 
     /// For each single wait the index of its first slice.
@@ -415,6 +539,10 @@ fn by_wakers(name: &str, holder: bool) -> Arc<Meaning> {
     Arc::new(Meaning { name, software: None, idle: false, holder, source })
 }
 
+fn of_cpython(name: &str) -> Arc<Meaning> {
+    Arc::new(Meaning { software: Some("cpython".into()), ..Meaning::clone(&by_wakers(name, false)) })
+}
+
 fn meaning_of<'m>(meanings: &'m Meanings, wait: &Single) -> Option<&'m Arc<Meaning>> {
     meanings.of_stall(wait.id, wait.thread, wait.user(), wait.kernel())
 }
@@ -428,10 +556,17 @@ pub fn is_learned(reason: Reason) -> bool {
     }
 }
 
+/// Reasons of waits for what others send.
+fn is_sent(reason: Reason) -> bool {
+    matches!(reason, Reason::Pipe | Reason::Network | Reason::Ipc)
+}
+
 /// The search for locks among the places of a recording.
 struct Search<'w, R> {
     waits: &'w Waits,
     firsts: &'w [usize],
+    /// Single waits that are known to be for no lock, by index.
+    others: HashSet<usize>,
     functions: Functions,
     resolve: R,
     /// The functions of user stacks.
@@ -462,7 +597,7 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
         for (ended, sum) in &self.waits.sums {
             sums.entry(ended.place).or_default().push((ended, sum));
         }
-        let mut links = self.links(&keys);
+        let mut links = self.links(&keys, &waiters);
         let parks = self.parks(&links);
         let mut timings: HashMap<&Key, Timing> = HashMap::new();
         let mut locks = Vec::new();
@@ -490,13 +625,21 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
     }
 
     /// The single waits of each group of waiters, slices joined.
-    fn links(&self, keys: &HashMap<Place, (Key, Key)>) -> HashMap<Key, Vec<Link>> {
+    fn links(
+        &self,
+        keys: &HashMap<Place, (Key, Key)>,
+        waiters: &HashMap<Key, Group>,
+    ) -> HashMap<Key, Vec<Link>> {
+        // A thread that sends what others wait for, and never waits for it itself, keeps no lock from them.
+        let is_holder = |key: &Key, waker: &ThreadKey| {
+            !is_sent(key.1) || waiters.get(key).is_some_and(|group| group.waiters.contains(waker))
+        };
         let mut links: HashMap<Key, Vec<Link>> = HashMap::new();
         let singles = &self.waits.singles;
         for (at, wait) in singles.iter().enumerate() {
             let has_more = self.firsts.get(at + 1).is_some_and(|&first| first != at + 1);
             let key = self.waits.place(wait).and_then(|place| keys.get(&place));
-            let (Some((wide, _)), false) = (key, has_more) else { continue };
+            let (Some((wide, _)), false) = (key, has_more || self.others.contains(&at)) else { continue };
             if wait.reason == StallReason::Runnable && self.firsts[at] == at {
                 continue;
             }
@@ -505,7 +648,7 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
                 start: singles[self.firsts[at]].start,
                 woken: wait.woken(),
                 end: wait.end,
-                waker: wait.waker.map(|thread| thread.0),
+                waker: wait.waker.filter(|waker| is_holder(wide, waker)).map(|thread| thread.0),
                 timed_out: wait.timed_out,
             });
         }
@@ -621,7 +764,10 @@ mod tests {
                 waits.add_sample(&SampleRow {
                     thread: wait.thread,
                     second: EpochSecond(0),
-                    what: Weighted::State(State::Blocked(WAIT)),
+                    what: Weighted::State(match wait.reason {
+                        StallReason::Blocked(reason) => State::Blocked(reason),
+                        _ => State::Runnable,
+                    }),
                     user: wait.user,
                     kernel: wait.kernel,
                     waker: Some(WakerStacks {
@@ -714,6 +860,128 @@ mod tests {
             let Ok(whole) = recorded().waits(&["a"; 3]).finish(&rules, resolve);
             assert_eq!([1, 2, 3].map(|stall| whole.wait_of(stall)), [None; 3]);
         }
+    }
+
+    /// The stacks of processes of Python: at one place they wait for space and for their turn, in another for a pipe.
+    fn python(id: StackId) -> Result<ResolvedStack, Infallible> {
+        Ok(stack(match id.0 {
+            1 => &["sem_wait", "_multiprocessing_SemLock_acquire", "eval", "main"],
+            2 => &["sem_wait", "PyThread_acquire_lock_timed", "eval", "run"],
+            _ => &["read", "os_read", "eval", "main"],
+        }))
+    }
+
+    /// Thread 1 fills a queue, of which thread 2 writes the items into a pipe. Threads 3 and 4 read it, in turn.
+    fn queue() -> Vec<(u32, StackId, Reason, u64, u64, u32)> {
+        (0..20u64)
+            .flat_map(|turn| {
+                let (one, other, at) = (3 + (turn % 2) as u32, 4 - (turn % 2) as u32, turn * 20);
+                [
+                    (1, StackId(1), WAIT, at, at + 19, one),
+                    (2, StackId(2), WAIT, at + 1, at + 20, 1),
+                    (one, StackId(3), Reason::Pipe, at, at + 19, 2),
+                    (other, StackId(1), WAIT, at, at + 19, one),
+                ]
+            })
+            .collect()
+    }
+
+    fn meanings_of_queue(rows: &[(u32, StackId, Reason, u64, u64, u32)]) -> Meanings {
+        let waits: Vec<_> =
+            rows.iter().map(|&(thread, _, _, from, to, waker)| (thread, from, to, Some(waker))).collect();
+        let mut recorded = Recorded::new(1, &waits);
+        for (wait, &(_, user, reason, ..)) in recorded.0.iter_mut().zip(rows) {
+            (wait.user, wait.reason) = (Some(user), StallReason::Blocked(reason));
+        }
+        let Ok(meanings) = recorded.waits(&["python3"; 4]).finish(&Rules::default(), python);
+        meanings
+    }
+
+    #[test]
+    fn processes_of_python_wait_for_space_or_for_their_turn_at_one_place() {
+        let meanings = meanings_of_queue(&queue());
+        assert_eq!(
+            [1, 3, 4].map(|thread| name(&meanings, thread, 1)),
+            [Some("full queue"), Some(TURN), Some(TURN)]
+        );
+        let of_stall = |stall, thread| meanings.of_stall(stall, ThreadKey(thread), Some(StackId(1)), None);
+        assert!(!of_stall(1, 1).unwrap().idle);
+        assert!(of_stall(4, 4).unwrap().idle);
+        assert!(of_stall(999, 3).unwrap().idle, "a wait that goes on");
+    }
+
+    #[test]
+    fn lock_of_pythons_processes_is_one_beside_a_queue() {
+        let lock = turns().into_iter().map(|(thread, from, to, waker)| {
+            (thread, StackId(1), WAIT, from + 1_000, to + 1_000, waker.unwrap_or(0))
+        });
+        let rows: Vec<_> = lock.collect();
+        assert_eq!(name(&meanings_of_queue(&rows), 1, 1), Some("lock"));
+        let mut rows = queue();
+        rows.extend(turns().iter().map(|&(thread, from, to, waker)| {
+            (thread + 10, StackId(1), WAIT, from + 1_000, to + 1_000, waker.unwrap_or(0) + 10)
+        }));
+        let last = rows.len() as u64;
+        let waits = rows.iter().map(|&(thread, _, _, from, to, waker)| (thread, from, to, Some(waker)));
+        let mut recorded = Recorded::new(1, &waits.collect::<Vec<_>>());
+        for (wait, &(_, user, reason, ..)) in recorded.0.iter_mut().zip(&rows) {
+            (wait.user, wait.reason) = (Some(user), StallReason::Blocked(reason));
+        }
+        let Ok(meanings) = recorded.waits(&["python3"; 13]).finish(&Rules::default(), python);
+        let of_stall = |stall, thread| {
+            let meaning = meanings.of_stall(stall, ThreadKey(thread), Some(StackId(1)), None);
+            meaning.map(|meaning| meaning.name.as_str())
+        };
+        assert_eq!([of_stall(4, 4), of_stall(last, 11)], [Some(TURN), Some("lock")]);
+    }
+
+    /// Thread 4 sends jobs to threads 2 and 3, and these send results to thread 1: all of them read pipes at one place.
+    #[test]
+    fn reader_of_results_waits_for_no_lock_of_the_workers_or_of_the_sender_of_their_jobs() {
+        let pipe = StackId(3);
+        let rows: Vec<(u32, StackId, Reason, u64, u64, u32)> = (1..60u64)
+            .flat_map(|turn| {
+                let (worker, at) = (2 + (turn * 7 / 5 % 2) as u32, turn * 20);
+                [
+                    (worker, pipe, Reason::Pipe, at - 10, at, 4),
+                    (1, pipe, Reason::Pipe, at - 18, at + 2, worker),
+                ]
+            })
+            .collect();
+        assert_eq!(name(&meanings_of_queue(&rows), 1, 3), None);
+    }
+
+    /// Two workers of a server wait for their turn, and for another lock at the same place now and then.
+    #[test]
+    fn lock_of_workers_is_one_beside_their_turn() {
+        let (epoll, mutex) = (StackId(3), StackId(1));
+        let mut rows: Vec<(u32, StackId, Reason, u64, u64, u32)> = (0..20u64)
+            .flat_map(|turn| {
+                let (one, other, at) = (1 + (turn % 2) as u32, 2 - (turn % 2) as u32, turn * 20);
+                [(one, epoll, Reason::Poll, at, at + 19, 9), (other, mutex, Reason::Lock, at, at + 19, one)]
+            })
+            .collect();
+        rows.push((1, mutex, Reason::Lock, 500, 505, 2));
+        let waits: Vec<_> =
+            rows.iter().map(|&(thread, _, _, from, to, waker)| (thread, from, to, Some(waker))).collect();
+        let mut recorded = Recorded::new(1, &waits);
+        for (wait, &(_, user, reason, ..)) in recorded.0.iter_mut().zip(&rows) {
+            (wait.user, wait.kernel) = (Some(user), Some(user));
+            wait.reason = StallReason::Blocked(reason);
+        }
+        let resolve = |id: StackId| -> Result<ResolvedStack, Infallible> {
+            Ok(stack(if id == epoll {
+                &["ep_poll", "epoll_wait", "serve"]
+            } else {
+                &["lock_accept", "serve"]
+            }))
+        };
+        let Ok(meanings) = recorded.waits(&["server"; 2]).finish(&Rules::default(), resolve);
+        let is_idle = |stall, thread| {
+            meanings.of_stall(stall, ThreadKey(thread), Some(mutex), Some(mutex)).unwrap().idle
+        };
+        assert!(is_idle(2, 2) && is_idle(999, 1), "their turn, and a wait that goes on");
+        assert!(!is_idle(rows.len() as u64, 1), "the other lock");
     }
 
     #[test]
