@@ -34,19 +34,20 @@ ALWAYS_INLINE struct iter_scratch *get_iter_scratch(void) {
  * (crates/probe/src/undisturbed.rs). So a read ends after this many threads without a record, too. */
 #define QUIET_THREADS 64
 
-/* Threads since the last record. */
+/* Threads without a record since a read was ended so. */
 u32 quiet_threads;
 
-/* Notes a thread that was visited. The record that ends a read is of zeroes: user space leaves it out. */
-ALWAYS_INLINE void end_long_read(struct bpf_iter__task *ctx, bool has_record, void *record, u32 bytes) {
-    quiet_threads++;
-    if (!has_record && quiet_threads < QUIET_THREADS)
+/* A record that ends a read: user space leaves it out. */
+static const volatile u8 no_record[sizeof(struct look_record) > sizeof(struct stall_record)
+                                       ? sizeof(struct look_record)
+                                       : sizeof(struct stall_record)] = {};
+
+/* Notes a thread without a record. */
+ALWAYS_INLINE void end_long_read(struct bpf_iter__task *ctx, u32 bytes) {
+    if (++quiet_threads < QUIET_THREADS)
         return;
     quiet_threads = 0;
-    if (has_record)
-        return;
-    __builtin_memset(record, 0, bytes);
-    bpf_seq_write(ctx->meta->seq, record, bytes);
+    bpf_seq_write(ctx->meta->seq, (const void *)no_record, bytes);
 }
 
 /* The reason of a thread that sleeps uninterruptibly, or CLASS_NONE. The stack of a thread that is not

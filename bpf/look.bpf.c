@@ -152,6 +152,7 @@ int look(struct bpf_iter__task *ctx) {
     note_clock_lag();
     if (!task || !task->pid || !scratch || (task->__state & TASK_DEAD))
         return 0;
-    end_long_read(ctx, write_look(ctx, task, scratch), &scratch->look, sizeof(scratch->look));
+    if (!write_look(ctx, task, scratch))
+        end_long_read(ctx, sizeof(struct look_record));
     return 0;
 }

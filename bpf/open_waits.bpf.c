@@ -129,6 +129,7 @@ int open_waits(struct bpf_iter__task *ctx) {
 
     if (!task || !task->pid || !scratch)
         return 0;
-    end_long_read(ctx, write_open_wait(ctx, task, scratch), &scratch->stall, sizeof(scratch->stall));
+    if (!write_open_wait(ctx, task, scratch))
+        end_long_read(ctx, sizeof(struct stall_record));
     return 0;
 }

@@ -81,7 +81,7 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
         start_observing(t, prev, ACTIVITY_RUNNING);
         t->nvcsw_seen -= !preempt && prev_state;
         /* What it did in a second that is over counts there. */
-        roll(t, now);
+        roll_slow(t, now);
         t->exec_seen = prev->se.sum_exec_runtime;
         t->delay_seen = prev->sched_info.run_delay;
         charge_until(t, now);

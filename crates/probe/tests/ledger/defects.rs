@@ -131,7 +131,7 @@ const DEFECTS: [Defect; 26] = [
     (
         "a first event closes no second",
         "switch_out.h",
-        "        /* What it did in a second that is over counts there. */\n        roll(t, now);\n",
+        "        /* What it did in a second that is over counts there. */\n        roll_slow(t, now);\n",
         "",
     ),
 ];
