@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes what people install out of target/release (RELEASE: another folder), which `make release` has filled, in target/packages: a tar.gz, a .deb,
-# an OCI image, a bill of materials (CycloneDX) and SHA256SUMS. Times in them are that of the last commit
-# (SOURCE_DATE_EPOCH: another one), so that the same commit gives the same bytes.
+# Packs the release in target/release (RELEASE: another folder) into target/packages: a tar.gz, a .deb, an OCI image,
+# a bill of materials (CycloneDX) and SHA256SUMS. All timestamps are that of the last commit (SOURCE_DATE_EPOCH:
+# another timestamp), so that the same commit gives the same bytes.
 #
 # Needs cargo-deb and cargo-cyclonedx (cargo install --locked), jq, python3, xz-utils and dpkg-dev.
 set -euo pipefail
@@ -44,8 +44,8 @@ stage_archive() { # FOLDER
     cp "$OUT/$name.cdx.json" "$1/bom.cdx.json"
 }
 
-# The unit of contrib, for the files of the package. It watches what /etc/wallprof.toml says, which is nothing at first: a
-# second start would not change that.
+# The unit of contrib, for the files of the package. The unit watches the targets of /etc/wallprof.toml, which has no
+# target at first. Without a target a restart would fail again.
 stage_debian() { # FOLDER
     local doc=$1/doc
     install -d "$1" "$doc" "$1/units" "$1/man"

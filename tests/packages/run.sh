@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what packaging/build.sh made in a clean Debian 12 and a clean Debian 13, uses it, removes it, and looks for what
-# is left.
+# Installs the packages of packaging/build.sh in a clean Debian 12 and a clean Debian 13, uses and removes them, and
+# fails if a file is left.
 #
 #   tests/packages/run.sh [RELEASE…]    bookworm and trixie
 #
-# Needs root, debootstrap, lintian, skopeo, podman and Debian's archive. The roots are kept in target/packages-roots; each run
-# works on an overlay of one.
+# Needs root, debootstrap, lintian, skopeo, podman and Debian's archive. The roots are kept in target/packages-roots;
+# each run works on an overlay of one root.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -21,7 +21,10 @@ fail() {
     exit 1
 }
 
-in_root() { chroot "$store/root" env LC_ALL=C DEBIAN_FRONTEND=noninteractive HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
+in_root() {
+    chroot "$store/root" env LC_ALL=C DEBIAN_FRONTEND=noninteractive HOME=/root \
+        PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
+}
 
 make_root() { # RELEASE
     [[ -e $ROOTS/$1/complete ]] && return
@@ -53,13 +56,18 @@ leave_root() {
     rmdir "$store" 2> /dev/null || true
 }
 
-files() { (cd "$store/root" && find . -xdev -path ./tmp -prune -o -path './var/lib/dpkg/*' -prune -o -path './var/log/*' -prune -o -path './var/cache/*' -prune -o \( -type f -o -type l -o -type d \) -print | sort); }
+# All files and folders, without those that dpkg itself keeps.
+files() {
+    (cd "$store/root" && find . -xdev \( -path ./tmp -o -path './var/lib/dpkg/*' -o -path './var/log/*' \
+        -o -path './var/cache/*' \) -prune -o \( -type f -o -type l -o -type d \) -print | sort)
+}
 
 # Records a program that sleeps and computes, and reads the recording.
 use() { # BINARY
     in_root "$1" --version > /dev/null
     in_root "$1" doctor > "$store/doctor" || fail "doctor: $(cat "$store/doctor")"
-    in_root "$1" record -o /tmp/wallprof.db -- sh -c 'for i in 1 2 3 4 5; do sleep 0.1; done' > "$store/record" 2>&1 ||
+    in_root "$1" record -o /tmp/wallprof.db -- sh -c 'for i in 1 2 3 4 5; do sleep 0.1; done' \
+        > "$store/record" 2>&1 ||
         fail "record: $(cat "$store/record")"
     in_root "$1" report /tmp/wallprof.db > "$store/report" || fail 'the report fails'
     grep -q sleep "$store/report" || fail "the report does not name what was recorded: $(cat "$store/report")"
@@ -86,8 +94,10 @@ try_package() {
 try_archive() {
     in_root tar xzf "/tmp/${archive##*/}" -C /opt
     use "/opt/$name/bin/wallprof"
-    (cd "$store/root/opt/$name" && [[ -e README.md && -e LICENSE && -e THIRD-PARTY && -e bom.cdx.json && -d contrib ]]) ||
-        fail 'the archive lacks a file'
+    local file
+    for file in README.md LICENSE THIRD-PARTY bom.cdx.json contrib; do
+        [[ -e $store/root/opt/$name/$file ]] || fail "the archive lacks $file"
+    done
 }
 
 # Under the systemd of this Debian: started, reloaded, killed, restarted and stopped.
@@ -112,7 +122,8 @@ check_image() {
     rm -rf "$folder"
     podman load --quiet --input "$image" > /dev/null || fail 'podman cannot load the image'
     # Where this machine lets no container have limits and a network of its own, that is said.
-    podman run --rm --network=none --ulimit=host --cgroups=disabled "localhost/wallprof:$version" --version > "$out" 2>&1 ||
+    podman run --rm --network=none --ulimit=host "localhost/wallprof:$version" --version \
+        > "$out" 2>&1 ||
         say "the image is loaded and not run: $(tail -1 "$out")"
     podman rmi "localhost/wallprof:$version" > /dev/null
     rm -f "$out"

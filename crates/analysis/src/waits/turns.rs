@@ -32,7 +32,7 @@ const DEPTH: usize = 6;
 /// From a wakeup to what the thread does next, ns: put() wakes the feeding thread, and may lose its CPU before.
 const NEXT_NS: u64 = 5_000_000;
 
-/// The share of a thread's waits from which on they are for one thing.
+/// A thread's waits have a use if at least one in this many of them shows the use.
 const MOSTLY: u64 = 2;
 
 /// A thread that releases semaphores as often as this part of its own waits has a lock.
