@@ -350,9 +350,10 @@ static void be_batch(void) {
     uint64_t lost = now_ns() - start - (read_clock(CLOCK_THREAD_CPUTIME_ID) - ran);
     if (group.refused)
         lost = 0;
+    leave_group(&group);
     if (write(batch_answer[1], &lost, sizeof lost) != sizeof lost)
         die("the batch", errno);
-    // The recorder has seen the end of the wait, and the group is empty when the process is gone.
+    // The recorder sees the end of the wait.
     pause();
 }
 
@@ -377,10 +378,6 @@ static void end_batch(void) {
         refused = "a control group with a quota is not permitted";
     kill(batch, SIGKILL);
     waitpid(batch, NULL, 0);
-    char folder[4096];
-    bool v1 = own_group("cpu", group.parent, sizeof group.parent);
-    snprintf(folder, sizeof folder, "%.3900s/wallprof-%d", v1 ? group.parent : "/sys/fs/cgroup", batch);
-    rmdir(folder);
 }
 
 // --- the worker ---
