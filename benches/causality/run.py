@@ -8,8 +8,8 @@ folded` has of the cause's function off the CPU and in page faults. Its change i
 in which nothing was larger, less 1.
 
 The figure of the larger cause follows where the means of its changes and of those by the clock are apart by no more than
-their noise (twice the standard error of the difference), or 1 %. Another figure is right where the same holds for 2 %:
-by the clock, too, the others change a little, and a disk takes as long as it takes.
+their noise (the 95 % interval of the difference, by Student's t), or 1 %. Another figure is right where the same holds
+for 2 %: by the clock, too, the others change a little, and a disk takes as long as it takes.
 
     benches/causality/run.py [-b BLOCKS] [-n ROUNDS] [-f FILE] [-o PAGE] [CAUSE…]
 
@@ -35,6 +35,8 @@ SCENARIO = os.environ.get("SCENARIO", os.path.join(ROOT, "target/scenarios/causa
 PERCENT = (10, 20, 50)
 FOLLOWS_WITHIN = 0.01
 OTHERS_WITHIN = 0.02
+# The 0.975 quantile of Student's t for so many values; 2 for more (at most 8 % too small).
+T_95 = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26, 11: 2.23, 12: 2.20}
 # States of time on a CPU: what is sampled, and not exact.
 SAMPLED = ("[user]", "[kernel]", "[irq]")
 # Seconds without a line of the scenario, or of the recorder, after which they are given up.
@@ -99,15 +101,17 @@ def record(folder, rounds, file, cause, percent):
 
 
 def error(values):
-    """Twice the standard error of the mean."""
-    return 2 * statistics.stdev(values) / math.sqrt(len(values))
+    """Half of the 95 % interval of the mean, by Student's t."""
+    t = T_95.get(len(values), 2)
+    return t * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def changes(blocks, key, cause):
     """Of each block: the change of the cause by the clock and of its figure, in the run `key`."""
-    clock = [block[key][cause][0] / block[None][cause][0] - 1 for block in blocks]
-    figure = [block[key][cause][1] / block[None][cause][1] - 1 for block in blocks]
-    return clock, figure
+    def ratios(column):
+        return [block[key][cause][column] / block[None][cause][column] - 1 for block in blocks]
+
+    return ratios(0), ratios(1)
 
 
 def judged(blocks, key):
