@@ -44,25 +44,18 @@ stage_archive() { # FOLDER
     cp "$OUT/$name.cdx.json" "$1/bom.cdx.json"
 }
 
-# The unit of contrib, for the files of the package. The unit watches the targets of /etc/wallprof.toml, which has no
-# target at first. Without a target a restart would fail again.
+# The unit of contrib, for the files of the package.
 stage_debian() { # FOLDER
     local doc=$1/doc
     install -d "$1" "$doc" "$1/units" "$1/man"
     install "$RELEASE/wallprof" "$1/"
     cp "$RELEASE"/man/*.1 "$1/man/"
     cp "$RELEASE"/completions/{wallprof.bash,_wallprof,wallprof.fish} "$1/"
-    sed -e '/^#   cp /,/^#   curl /d' -e 's|/usr/local/bin/wallprof watch --all|/usr/bin/wallprof watch|' \
-        -e 's|^Restart=on-failure|&\nRestartPreventExitStatus=2|' contrib/wallprof.service > "$1/units/wallprof.service"
+    sed -e '/^#   cp /,/^#   curl /d' -e 's|/usr/local/bin/wallprof|/usr/bin/wallprof|' contrib/wallprof.service \
+        > "$1/units/wallprof.service"
     grep -q '^ExecStart=/usr/bin/wallprof watch --config' "$1/units/wallprof.service" ||
         fail 'contrib/wallprof.service has another command: mend packaging/build.sh'
-    {
-        printf '%s\n' '# wallprof.service starts when one of the next two lines says what it watches:' \
-            '# all = true                    # every thread' \
-            '# name = ["engine", "feed*"]    # also pid, tid, cgroup, and children = true with pid' \
-            '# then: systemctl enable --now wallprof' ''
-        sed -e '/^# The service watches all threads/,/^# name = /d' contrib/wallprof.toml
-    } > "$1/wallprof.toml"
+    cp contrib/wallprof.toml "$1/"
     printf 'wallprof (%s-1) unstable; urgency=medium\n\n  * What has changed: /usr/share/doc/wallprof/changelog.gz\n\n -- %s  %s\n' \
         "$version" "$(sed -n 's/^maintainer = "\(.*\)"/\1/p' crates/wallprof/Cargo.toml)" \
         "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")" > "$1/changelog"

@@ -110,13 +110,13 @@ get() { nsenter --net="/proc/$pid/ns/net" curl -sf --max-time 5 -H 'Host: 10.244
 check_rights() {
     start || fail "it does not start: $(cat "$STORE/container.log")"
     local mask until=$((SECONDS + 30))
-    # DAC_READ_SEARCH, SYS_PTRACE, SYSLOG, PERFMON, BPF and CHECKPOINT_RESTORE
+    # DAC_READ_SEARCH, SYS_PTRACE, SYSLOG, PERFMON, BPF, CHECKPOINT_RESTORE and SYS_NICE
     mask=$(awk '/^Cap(Eff|Bnd|Prm)/ { print $2 }' "/proc/$pid/status" | sort -u)
-    [ "$mask" = 000001c400080004 ] || fail "its capabilities are $mask"
+    [ "$mask" = 000001c400880004 ] || fail "its capabilities are $mask"
     grep -q '^NoNewPrivs:.*1' "/proc/$pid/status" || fail "it may get new privileges"
     [ "$profile" = - ] || grep -q '^Seccomp:.*2' "/proc/$pid/status" || fail "it has no seccomp filter"
     run_c exec $NAME wallprof doctor > "$STORE/doctor.txt" || fail "doctor: $(cat "$STORE/doctor.txt")"
-    ! grep -E '^(NO|less) +(permissions|other processes|kernel symbols|process numbers)' "$STORE/doctor.txt" || fail "doctor asks for more"
+    ! grep -E '^(NO|less) +(permissions|other processes|kernel symbols|process numbers|priority)' "$STORE/doctor.txt" || fail "doctor asks for more"
     passed "doctor asks for no other rights"
     get /-/healthy > /dev/null || fail "the probe fails"
     until get /metrics | grep 'wallprof_stalls_total{process="lock"' | grep -q 'pod="web-1"'; do
@@ -143,7 +143,8 @@ check_needed() { # CAPABILITY
         return
     fi
     sleep 6
-    run_c exec $NAME wallprof doctor 2> /dev/null | grep -E '^(NO|less) +(permissions|other processes|kernel symbols)' >&2 || true
+    run_c exec $NAME wallprof doctor 2> /dev/null | grep -E '^(NO|less) +(permissions|other processes|kernel symbols|priority)' > "$STORE/lacks.txt" || true
+    cat "$STORE/lacks.txt" >&2
     stop
     "$WALLPROF" stalls --json --thread engine --reason lock "$STORE/bundle/volumes/recording/wallprof.db" |
         jq -r '"\(.pid) \([.user_stack[]?, .kernel_stack[]? | .symbol] | tojson)"' > "$STORE/stacks.txt"
@@ -152,6 +153,8 @@ check_needed() { # CAPABILITY
     say "without $1: stalls with names of functions: $named of a root's program, $foreign of another user's that only" \
         "that user may read, $deleted of a deleted library; $kernel with names of the kernel"
     [ "$1" = none ] && { ((named && foreign && deleted && kernel)) || fail "with all of them, something has no name"; return; }
+    # Which names are there does not depend on the priority.
+    [ "$1" != SYS_NICE ] || { grep -q '^less *priority' "$STORE/lacks.txt" || fail "$1 is not needed"; return; }
     ((!named || !foreign || !deleted || !kernel)) || fail "$1 is not needed"
 }
 
@@ -187,7 +190,7 @@ trap tear_down EXIT
 start_workload
 check_rights
 check_needed none
-for capability in BPF PERFMON SYS_PTRACE SYSLOG DAC_READ_SEARCH CHECKPOINT_RESTORE; do
+for capability in BPF PERFMON SYS_PTRACE SYSLOG DAC_READ_SEARCH CHECKPOINT_RESTORE SYS_NICE; do
     check_needed $capability
 done
 passed "each capability is needed"

@@ -83,7 +83,7 @@ try_package() {
     in_root systemctl is-enabled wallprof > "$store/enabled" 2>&1 && fail 'the service is enabled'
     # It says what to edit, and does not start.
     in_root wallprof watch --config /etc/wallprof.toml > "$store/watch" 2>&1 && fail 'it watches without a target'
-    grep -q 'no target was given' "$store/watch" || fail "watch: $(cat "$store/watch")"
+    grep -q '/etc/wallprof.toml has no target' "$store/watch" || fail "watch: $(cat "$store/watch")"
     in_root dpkg --remove wallprof > "$store/dpkg" 2>&1 || fail "dpkg --remove: $(cat "$store/dpkg")"
     [[ -e $store/root/etc/wallprof.toml ]] || fail 'removal deletes the configuration'
     mkdir -p "$store/root/var/lib/private/wallprof"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs contrib/wallprof.service under the real systemd: started, reloaded, killed, restarted and stopped. With DEB, a
-# Debian package, its service, which watches everything.
+# Runs contrib/wallprof.service under the real systemd: started, reloaded, killed, restarted and stopped. With DEB, the
+# service of that Debian package. It watches everything.
 #
 # systemd is process 1 of a container whose root is an overlay of this machine's (of the folder LOWER), so that nothing is
 # left behind. Needs root, `make release` and the Debian package systemd; where no container can be made, that is
@@ -40,12 +40,12 @@ build_root() {
     if [[ -n $DEB ]]; then
         cp "$DEB" "$store/root/wallprof.deb"
         chroot "$store/root" dpkg -i /wallprof.deb >&2 || return 1
-        sed -i 's/^# all = true.*/all = true/' "$store/root/etc/wallprof.toml"
     else
         install -D "$WALLPROF" "$store/root/usr/local/bin/wallprof"
         install -D -m 644 contrib/wallprof.service "$store/root/etc/systemd/system/wallprof.service"
         install -D -m 644 contrib/wallprof.toml "$store/root/etc/wallprof.toml"
     fi
+    sed -i 's/^# all = true.*/all = true/' "$store/root/etc/wallprof.toml"
     install -D tests/systemd/inside.sh "$store/root/inside.sh"
     cat >"$store/root/etc/systemd/system/inside.target" <<-END
 	[Unit]

@@ -13,6 +13,12 @@ pub struct KeptCpu {
 }
 
 impl KeptCpu {
+    /// Whether the kernel grants that priority to a thread of this process.
+    pub fn is_granted() -> bool {
+        let ask = || attributes().is_some_and(|own| !is_ordinary(&own)) || set(&REAL_TIME);
+        std::thread::Builder::new().spawn(ask).is_ok_and(|asking| asking.join().unwrap_or(false))
+    }
+
     /// No thread of ordinary priority gets the CPU of the calling thread from now on: for less than a slice.
     #[must_use]
     pub fn take() -> Self {
@@ -97,8 +103,7 @@ mod tests {
 
     #[test]
     fn real_time_priority_where_the_kernel_grants_it_and_then_what_was_before() {
-        let granted = std::thread::spawn(|| set(&REAL_TIME)).join().expect("a thread that asks");
-        let expected = if granted { (libc::SCHED_FIFO, 1) } else { (libc::SCHED_OTHER, 0) };
+        let expected = if KeptCpu::is_granted() { (libc::SCHED_FIFO, 1) } else { (libc::SCHED_OTHER, 0) };
         assert_eq!(kept_as(None), expected);
     }
 

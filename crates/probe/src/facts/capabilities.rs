@@ -10,6 +10,7 @@ pub enum Capability {
     DacReadSearch = 2,
     SysPtrace = 19,
     SysAdmin = 21,
+    SysNice = 23,
     SysResource = 24,
     Syslog = 34,
     Perfmon = 38,
@@ -18,13 +19,14 @@ pub enum Capability {
 }
 
 impl Capability {
-    pub const ALL: [Capability; 8] = [
+    pub const ALL: [Capability; 9] = [
         Capability::Bpf,
         Capability::Perfmon,
         Capability::SysPtrace,
         Capability::Syslog,
         Capability::DacReadSearch,
         Capability::CheckpointRestore,
+        Capability::SysNice,
         Capability::SysResource,
         Capability::SysAdmin,
     ];
@@ -35,6 +37,7 @@ impl Capability {
             Capability::DacReadSearch => "cap_dac_read_search",
             Capability::SysPtrace => "cap_sys_ptrace",
             Capability::SysAdmin => "cap_sys_admin",
+            Capability::SysNice => "cap_sys_nice",
             Capability::SysResource => "cap_sys_resource",
             Capability::Syslog => "cap_syslog",
             Capability::Perfmon => "cap_perfmon",
@@ -101,6 +104,7 @@ fn setcap_argument() -> String {
         Capability::Syslog,
         Capability::DacReadSearch,
         Capability::CheckpointRestore,
+        Capability::SysNice,
     ];
     format!("{}+ep", names.map(Capability::name).join(","))
 }

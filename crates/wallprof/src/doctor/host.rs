@@ -231,6 +231,24 @@ fn pid_namespace(facts: &HostFacts) -> Option<Check> {
     })
 }
 
+/// By trying: a security policy may refuse in spite of the capability.
+pub fn priority(granted: bool) -> Check {
+    match granted {
+        true => {
+            Check::fine("priority", "real-time, for the microseconds in which others may wait for wallprof")
+        }
+        false => Check::less(
+            "priority",
+            "the kernel grants this process no real-time priority",
+            format!(
+                "where all CPUs are busy, threads that map memory may wait for milliseconds while wallprof reads their \
+                 process's: run with sudo, give cap_sys_nice (systemd: with RestrictRealtime=no), or once: {}",
+                setcap_command()
+            ),
+        ),
+    }
+}
+
 fn setcap_command() -> String {
     format!("`{}`", setcap_commands())
 }
@@ -280,7 +298,7 @@ mod tests {
         let mut locked = HostFacts { initial_pid_namespace: Some(false), ..HostFacts::default() };
         locked.settings.bpf_jit_enable = Some(0);
         for facts in [root(), locked] {
-            for check in checks(&facts) {
+            for check in checks(&facts).into_iter().chain([priority(true), priority(false)]) {
                 assert_eq!(check.grade == Grade::Fine, check.advice.is_empty(), "{check:?}");
             }
         }

@@ -11,6 +11,7 @@ mod sampling;
 
 use std::process::ExitCode;
 
+use wallprof_probe::KeptCpu;
 use wallprof_probe::facts::HostFacts;
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_views::{Style, escape};
@@ -31,6 +32,7 @@ fn check_all() -> Result<ExitCode, Failure> {
     let facts = HostFacts::read(&HostFiles);
     let mut checks: Vec<_> = host::checks(&facts).into_iter().chain(kernel::checks()).collect();
     checks.push(events::check(&HostFiles));
+    checks.push(host::priority(KeptCpu::is_granted()));
     // After a blocking check, the trial would only fail for the same reason.
     if worst(&checks) != Grade::Blocks {
         checks.extend(kernel::trial());
@@ -60,7 +62,9 @@ fn worst(checks: &[Check]) -> Grade {
 fn verdict(checks: &[Check]) -> &'static str {
     match worst(checks) {
         Grade::Fine => "nothing is missing: `wallprof record` can record everything",
-        Grade::Less => "`wallprof record` works; what is marked `less` will be missing from recordings",
+        Grade::Less => {
+            "`wallprof record` works; each line marked `less` says what is missing or disturbs others"
+        }
         Grade::Blocks => "`wallprof record` cannot work here until what is marked `NO` is changed",
     }
 }

@@ -281,6 +281,15 @@ mod tests {
     }
 
     #[test]
+    fn file_without_a_target_is_named() {
+        let failure = with_config(WatchArgs::default(), "# all = true\nkeep = \"1m\"\n").unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.message.contains("w.toml has no target: write `all = true` into it"), "{failure:?}");
+        let failure = Settings::read(&WatchArgs::default()).unwrap_err();
+        assert!(failure.message.contains("everything (-a), or a file with targets"), "{failure:?}");
+    }
+
+    #[test]
     fn wrong_target_of_the_file_is_named_by_line() {
         for (config, place) in [
             ("\npid = \"x\"\n", "w.toml, line 2: -p takes pids"),

@@ -9,6 +9,9 @@ use crate::args::{RecordArgs, WatchArgs};
 use crate::failure::Failure;
 use crate::record::Target;
 
+const NO_TARGET: &str = "no target was given: give processes (-p PID), threads (-t TID), names (--name GLOB), a \
+     cgroup (--cgroup PATH), everything (-a), or a file with targets (--config FILE)";
+
 /// The targets of the command line if it has any, else those of the file. They are checked here, so that an
 /// error names the line of the file.
 pub(super) fn read(args: &WatchArgs, config: &Config, file: &Path) -> Result<RecordArgs, Failure> {
@@ -23,8 +26,11 @@ pub(super) fn read(args: &WatchArgs, config: &Config, file: &Path) -> Result<Rec
     };
     let has_any = !(given.pids.is_empty() && given.tids.is_empty() && given.names.is_empty());
     let entries = &config.targets;
-    if has_any || given.children || given.cgroup.is_some() || given.all || *entries == Default::default() {
+    if has_any || given.children || given.cgroup.is_some() || given.all {
         return Ok(given);
+    }
+    if *entries == Default::default() {
+        return Err(no_target(args.config.as_deref()));
     }
     let list = |entry: &Option<Entry>| -> Vec<String> {
         entry.iter().flat_map(|entry| entry.text.split(',')).map(|text| text.trim().to_string()).collect()
@@ -53,4 +59,14 @@ pub(super) fn read(args: &WatchArgs, config: &Config, file: &Path) -> Result<Rec
     }
     Target::from_args(&of_file).map_err(wrong(file.display().to_string()))?;
     Ok(of_file)
+}
+
+fn no_target(file: Option<&Path>) -> Failure {
+    Failure::usage(match file {
+        Some(file) => format!(
+            "{} has no target: write `all = true` into it, or `name = [\"engine\"]`, and start wallprof again",
+            file.display()
+        ),
+        None => NO_TARGET.to_string(),
+    })
 }
