@@ -239,7 +239,7 @@ pub fn priority(granted: bool) -> Check {
         }
         false => Check::less(
             "priority",
-            "the kernel grants this process no real-time priority",
+            "the kernel grants this process no real-time priority (no cap_sys_nice, or no cpu.rt_runtime_us)",
             format!(
                 "where all CPUs are busy, threads that map memory may wait for milliseconds while wallprof reads their \
                  process's: run with sudo, give cap_sys_nice (systemd: with RestrictRealtime=no), or once: {}",
