@@ -20,7 +20,9 @@ pub enum Outside {
     Unknown = 0,
     /// In the kernel for a system call, where the kernel was not traced.
     SystemCall = 1,
+    /// The thread was current while an interrupt ran.
     Interrupt = 2,
+    /// In the kernel for a page fault, where the kernel was not traced.
     PageFault = 3,
     /// Tracing was off, for no reason that the trace shows.
     Untraced = 4,
@@ -35,6 +37,7 @@ pub enum Outside {
 }
 
 impl Outside {
+    /// Each cause once, in the order of the numbers.
     pub const ALL: [Outside; 9] = [
         Outside::Unknown,
         Outside::SystemCall,
@@ -47,10 +50,12 @@ impl Outside {
         Outside::OffCpu,
     ];
 
+    /// `None`: no cause has this number.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
+    /// Its number in recordings.
     pub fn code(self) -> u8 {
         self as u8
     }
@@ -82,6 +87,7 @@ impl Outside {
 pub enum CallFrame<C> {
     /// A function: the frame's address is its entry, or where it was called if no symbol covers that.
     Code(C),
+    /// No code: the cause stands in its place.
     Outside(Outside),
 }
 
@@ -102,16 +108,17 @@ pub struct CallNumbers {
     pub total_ns: u64,
     /// The part of `total_ns` that complete calls took: divided by `calls` it is the average.
     pub complete_ns: u64,
-    /// The shortest and the longest complete call; 0 without one. A call shorter than the recording's
-    /// resolution is not known exactly, 0 included.
+    /// The shortest complete call; 0 without one. A call shorter than the recording's resolution is not known
+    /// exactly, and can be 0, too.
     pub min_ns: u64,
+    /// The longest complete call; 0 without one.
     pub max_ns: u64,
     /// How long complete calls took.
     pub latency: Histogram,
 }
 
 impl CallNumbers {
-    /// The average length of a complete call.
+    /// The average length of a complete call; `None` without one.
     pub fn average_ns(&self) -> Option<u64> {
         self.complete_ns.checked_div(self.calls)
     }
@@ -142,11 +149,15 @@ impl CallNumbers {
 /// A call path as a source emits it. One that is emitted again adds its numbers to those before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallPath {
+    /// Unique within `thread` only.
     pub id: CallPathId,
+    /// The thread that made the calls.
     pub thread: ThreadKey,
     /// The path without its last frame, of the same thread and emitted before; `None` for an outermost frame.
     pub parent: Option<CallPathId>,
+    /// The last frame of the path.
     pub frame: CallFrame<FrameId>,
+    /// What is added to the path.
     pub numbers: CallNumbers,
 }
 
@@ -154,6 +165,7 @@ pub struct CallPath {
 /// saw of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadCalls {
+    /// The thread that made the calls.
     pub thread: ThreadKey,
     /// Parents come before their children.
     pub paths: Vec<ResolvedCallPath>,
@@ -164,7 +176,9 @@ pub struct ThreadCalls {
 pub struct ResolvedCallPath {
     /// The path without its last frame, as an index of [`ThreadCalls::paths`] before this one.
     pub parent: Option<usize>,
+    /// The last frame of the path, with its names.
     pub frame: CallFrame<Arc<ResolvedFrame>>,
+    /// All that was counted for the path.
     pub numbers: CallNumbers,
 }
 

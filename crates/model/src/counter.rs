@@ -17,18 +17,24 @@ pub enum CounterKind {
     Sum,
 }
 
+/// The unit of a counter's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CounterUnit {
     /// A number of the application.
     Plain,
+    /// Things or events.
     Count,
+    /// Memory or I/O.
     Bytes,
+    /// Time.
     Ns,
 }
 
 impl CounterKind {
+    /// Each variant once, in the order of their declaration.
     pub const ALL: [CounterKind; 2] = [CounterKind::Level, CounterKind::Sum];
 
+    /// The name in recordings and in JSON, which [`Self::from_name`] reads.
     pub fn name(self) -> &'static str {
         match self {
             CounterKind::Level => "level",
@@ -36,15 +42,18 @@ impl CounterKind {
         }
     }
 
+    /// `None`: no name is equal to the text.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
 impl CounterUnit {
+    /// Each variant once, in the order of their declaration.
     pub const ALL: [CounterUnit; 4] =
         [CounterUnit::Plain, CounterUnit::Count, CounterUnit::Bytes, CounterUnit::Ns];
 
+    /// As it is in recordings and in JSON: empty for [`CounterUnit::Plain`].
     pub fn name(self) -> &'static str {
         match self {
             CounterUnit::Plain => "",
@@ -54,6 +63,7 @@ impl CounterUnit {
         }
     }
 
+    /// `None`: no name is equal to the text.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name() == name)
     }
@@ -66,7 +76,9 @@ pub struct Counter {
     pub name: String,
     /// A thread of the process that it is of; `None`: it is of the machine, or of the application.
     pub thread: Option<ThreadKey>,
+    /// Whether values or their differences are shown.
     pub kind: CounterKind,
+    /// Of each value.
     pub unit: CounterUnit,
 }
 
@@ -75,19 +87,25 @@ pub struct Counter {
 /// points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CounterTrack {
+    /// The counter that has these values.
     pub counter: Counter,
+    /// Times by the monotonic clock, ascending, each with the value from then on.
     pub points: Vec<(MonoNs, f64)>,
 }
 
 /// A note of the application or of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
+    /// The start, by the monotonic clock, ns.
     pub at: MonoNs,
+    /// `None`: a point in time.
     pub duration_ns: Option<u64>,
+    /// As the application or the user wrote it: escape it before it is shown.
     pub text: String,
 }
 
 impl Mark {
+    /// Monotonic clock, ns; the start where the mark has no duration.
     pub fn end(&self) -> MonoNs {
         MonoNs(self.at.0.saturating_add(self.duration_ns.unwrap_or(0)))
     }

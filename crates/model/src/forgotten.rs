@@ -8,13 +8,18 @@ use crate::thread::ThreadKey;
 /// defined again in the meantime is not among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
+    /// Threads, which [`crate::Event::Thread`] defines.
     pub threads: Vec<ThreadKey>,
+    /// Stacks, which [`crate::Event::Stack`] defines.
     pub stacks: Vec<StackId>,
+    /// Frames, which [`crate::Event::Frame`] defines. Their symbols are deleted, too.
     pub frames: Vec<FrameId>,
+    /// Modules, which [`crate::Event::Module`] defines.
     pub modules: Vec<ModuleId>,
 }
 
 impl Forgotten {
+    /// Whether no id was deleted: the source has nothing to define again.
     pub fn is_empty(&self) -> bool {
         let Forgotten { threads, stacks, frames, modules } = self;
         threads.is_empty() && stacks.is_empty() && frames.is_empty() && modules.is_empty()

@@ -8,9 +8,11 @@ use crate::thread::ThreadRef;
 pub enum IntrusionKind {
     /// A thread of a program ran there.
     Task,
+    /// A thread of the kernel ran there.
     KernelThread,
     /// A device's interrupt.
     Irq,
+    /// Work that an interrupt left for later.
     Softirq,
     /// The CPU's own timer.
     Timer,
@@ -23,6 +25,7 @@ pub enum IntrusionKind {
 }
 
 impl IntrusionKind {
+    /// Each variant once, in the order of their declaration.
     pub const ALL: [IntrusionKind; 8] = [
         IntrusionKind::Task,
         IntrusionKind::KernelThread,
@@ -34,6 +37,7 @@ impl IntrusionKind {
         IntrusionKind::Probe,
     ];
 
+    /// The name in recordings and in JSON, which [`Self::from_name`] reads.
     pub fn name(self) -> &'static str {
         match self {
             IntrusionKind::Task => "task",
@@ -47,6 +51,7 @@ impl IntrusionKind {
         }
     }
 
+    /// `None`: no name is equal to the text.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -55,9 +60,12 @@ impl IntrusionKind {
 /// A thread or an interrupt on a guarded CPU, to be added up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntrusionDelta {
+    /// The number of the guarded CPU.
     pub cpu: u32,
+    /// Whether a thread ran there, or which interrupt it was.
     pub kind: IntrusionKind,
-    /// The interrupt's name, or the function that the sender wanted called; empty for threads.
+    /// The interrupt's name, or the function that the sender wanted called; empty for threads, `wallprof` for
+    /// its own probes.
     pub what: String,
     /// The thread that ran there or sent the interrupt; `None`: a device, an interrupt, an idle CPU.
     pub thread: Option<ThreadRef>,
@@ -65,6 +73,8 @@ pub struct IntrusionDelta {
     pub allowed: bool,
     /// Runs, or interrupts.
     pub count: u64,
+    /// All runs or interrupts, ns; 0 for [`IntrusionKind::Ipi`].
     pub total_ns: u64,
+    /// The longest run or interrupt, ns; 0 for [`IntrusionKind::Ipi`] and [`IntrusionKind::Probe`].
     pub max_ns: u64,
 }

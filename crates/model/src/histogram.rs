@@ -33,8 +33,11 @@ pub fn range_from_bucket(bucket: u16) -> (u64, u64) {
 /// The intervals of one bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
+    /// How many intervals.
     pub count: u64,
+    /// The length of all intervals together, ns.
     pub total_ns: u64,
+    /// The longest interval, ns.
     pub max_ns: u64,
 }
 
@@ -55,10 +58,12 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// Counts one interval of `ns` nanoseconds.
     pub fn record(&mut self, ns: u64) {
         self.add_cell(bucket_from_ns(ns), Cell { count: 1, total_ns: ns, max_ns: ns });
     }
 
+    /// Adds the intervals of one bucket, whose index is as of [`bucket_from_ns`].
     pub fn add_cell(&mut self, bucket: u16, cell: Cell) {
         match self.cells.binary_search_by_key(&bucket, |known| known.0) {
             Ok(index) => self.cells[index].1.add(cell),
@@ -66,28 +71,34 @@ impl Histogram {
         }
     }
 
+    /// Adds all of `other`'s intervals. Sums saturate.
     pub fn merge(&mut self, other: &Histogram) {
         for &(bucket, cell) in &other.cells {
             self.add_cell(bucket, cell);
         }
     }
 
+    /// The buckets that hold intervals, in ascending order; [`range_from_bucket`] has their edges.
     pub fn cells(&self) -> impl Iterator<Item = (u16, Cell)> + '_ {
         self.cells.iter().copied()
     }
 
+    /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
 
+    /// How many intervals. The sum saturates.
     pub fn count(&self) -> u64 {
         self.cells.iter().fold(0, |sum: u64, (_, cell)| sum.saturating_add(cell.count))
     }
 
+    /// The length of all intervals together, ns. The sum saturates.
     pub fn total_ns(&self) -> u64 {
         self.cells.iter().fold(0, |sum: u64, (_, cell)| sum.saturating_add(cell.total_ns))
     }
 
+    /// The longest interval, ns; 0 for an empty histogram.
     pub fn max_ns(&self) -> u64 {
         self.cells.iter().map(|(_, cell)| cell.max_ns).max().unwrap_or(0)
     }

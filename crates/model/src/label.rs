@@ -18,10 +18,13 @@ pub const MAX_LABEL_VALUE: usize = 256;
 /// Why a text is no label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LabelError {
+    /// The text has no `=` between key and value.
     HasNoEqualsSign,
     /// A key begins with a letter or `_`, and has letters, digits, `_`, `.` and `-`.
     KeyIsNoName,
+    /// The key has more than [`MAX_LABEL_KEY`] bytes.
     KeyIsTooLong,
+    /// The value has more than [`MAX_LABEL_VALUE`] bytes.
     ValueIsTooLong,
 }
 

@@ -9,11 +9,13 @@ use crate::state::StallReason;
 /// The facts of a stall on which its lateness depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lateness {
+    /// From switch-out to switch-in, or of the fault, ns.
     pub duration_ns: u64,
     /// The part up to the wakeup.
     pub blocked_ns: u64,
     /// The timeout of the wait, counted from its start.
     pub asked_ns: Option<u64>,
+    /// Only voluntary waits, and waits for a CPU, can oversleep.
     pub reason: StallReason,
     /// The thread waited for a lock: a timeout only bounds such a wait, it is not the time of the return.
     pub is_lock: bool,

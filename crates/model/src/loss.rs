@@ -12,6 +12,7 @@ macro_rules! losses {
         }
 
         impl Loss {
+            /// Each loss once, in the order of `docs/losses.md`.
             pub const ALL: &'static [Loss] = &[$(Loss::$variant),*];
 
             /// As it is in recordings, reports and metrics.
@@ -208,6 +209,7 @@ losses! {
 }
 
 impl Loss {
+    /// `None`: no name is equal to the text.
     pub fn from_name(name: &str) -> Option<Self> {
         Loss::ALL.iter().copied().find(|loss| loss.name() == name)
     }

@@ -16,6 +16,7 @@ use crate::word::WordMeaning;
 /// The meaning of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Meaning {
+    /// `row lock`, `client idle` …: it is shown to users as it is.
     pub name: String,
     /// The software whose users call it so: `postgresql`. `None`: it holds for every program.
     pub software: Option<String>,
@@ -23,6 +24,7 @@ pub struct Meaning {
     pub idle: bool,
     /// A thread holds what the wait is for. False for an answer, or for work on behalf of several threads.
     pub holder: bool,
+    /// How the meaning was found.
     pub source: MeaningSource,
 }
 
@@ -50,6 +52,7 @@ pub enum MeaningSource {
 }
 
 impl MeaningSource {
+    /// The name in recordings and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             MeaningSource::Stack => "stack",
@@ -65,16 +68,23 @@ impl MeaningSource {
 pub struct WaitRow {
     /// The stall's.
     pub id: u64,
+    /// The waiting thread.
     pub thread: ThreadKey,
+    /// Blocked, or runnable where the wait for a CPU after the wakeup was the longer part.
     pub reason: StallReason,
+    /// Monotonic clock, ns.
     pub start: MonoNs,
+    /// Monotonic clock, ns; of an open wait, the last time at which it was known to last.
     pub end: MonoNs,
     /// The part up to the wakeup.
     pub blocked_ns: u64,
     /// The timeout of the wait, counted from its start.
     pub asked_ns: Option<u64>,
+    /// The wait had not ended at `end`.
     pub open: bool,
+    /// `None`: no user stack was taken.
     pub user: Option<StackId>,
+    /// `None`: no kernel stack was taken.
     pub kernel: Option<StackId>,
     /// The recorded thread that ended it.
     pub waker: Option<ThreadKey>,
@@ -87,7 +97,7 @@ pub struct Meanings {
     places: HashMap<Place, Arc<Meaning>>,
     /// By stall, of waits whose word was read and says what they mean.
     words: HashMap<u64, Arc<WordMeaning>>,
-    /// By stall, where threads wait for several things at one place, and the threads that end the waits say which.
+    /// By stall, where threads wait for several things at one place, and the wakers say for which.
     stalls: HashMap<u64, Arc<Meaning>>,
     /// The same by thread: what most of its waits at the place are for.
     threads: HashMap<(ThreadKey, Place), Arc<Meaning>>,
@@ -102,7 +112,9 @@ pub struct Meanings {
 pub struct Place {
     /// As [`Meanings::new`] numbers programs.
     pub program: u32,
+    /// `None`: no user stack was taken.
     pub user: Option<StackId>,
+    /// `None`: no kernel stack was taken.
     pub kernel: Option<StackId>,
 }
 
@@ -112,6 +124,7 @@ impl Meanings {
         Meanings { programs, ..Meanings::default() }
     }
 
+    /// Gives the waits of all threads at a place a meaning.
     pub fn set_place(&mut self, place: Place, meaning: Arc<Meaning>) {
         self.places.insert(place, meaning);
     }

@@ -10,18 +10,28 @@ use crate::state::Reason;
 /// One thread at the look.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadNow {
+    /// The number of the process (thread group) in the root pid namespace.
     pub pid: u32,
+    /// The number of the thread in the root pid namespace.
     pub tid: u32,
+    /// The name of the thread (comm of proc(5)).
     pub comm: String,
     /// The name of the process: the thread group leader's comm.
     pub process: String,
+    /// A thread of the kernel, without a user stack.
     pub kernel_thread: bool,
+    /// What the thread does at the time of the look.
     pub activity: Activity,
+    /// How long the activity has lasted so far.
     pub since: Since,
+    /// The name of the system call that the thread is in, `syscall_N` where N has no name. `None`: in none.
     pub syscall: Option<String>,
+    /// What the wait means, by the rules about stacks and words. `None`: it is not blocked, or no rule names
+    /// it.
     pub meaning: Option<Arc<Meaning>>,
     /// `None`: a kernel thread; a running thread that no sample met; a thread that moved.
     pub user: Option<ResolvedStack>,
+    /// `None`: a running thread that no sample met in the kernel; a thread that moved.
     pub kernel: Option<ResolvedStack>,
     /// The lock that it waits for.
     pub lock: Option<LockRecord>,
@@ -32,13 +42,16 @@ pub struct ThreadNow {
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Activity {
+    /// The thread has a CPU.
     Running,
     /// It waits for a CPU.
     Runnable,
+    /// The thread is off the CPU until a wakeup.
     Blocked(Reason),
 }
 
 impl Activity {
+    /// The name in JSON; without the reason of a blocked thread.
     pub fn name(self) -> &'static str {
         match self {
             Activity::Running => "running",
@@ -47,6 +60,7 @@ impl Activity {
         }
     }
 
+    /// What a blocked thread waits for; `None` for all others.
     pub fn reason(self) -> Option<Reason> {
         match self {
             Activity::Blocked(reason) => Some(reason),
@@ -58,9 +72,11 @@ impl Activity {
 /// How long a thread has been doing it, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
+    /// Exactly this long: the scheduler's sums and its latest start agree.
     For(u64),
     /// The kernel's sums do not say more.
     AtLeast(u64),
+    /// No start is known, or the start lies in the future.
     Unknown,
 }
 

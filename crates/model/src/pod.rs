@@ -10,7 +10,9 @@ use crate::container::is_id;
 /// A container as Kubernetes names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodContainer {
+    /// The namespace of the pod in the cluster.
     pub namespace: String,
+    /// The name of the pod, unique in its namespace.
     pub pod: String,
     /// The name in the pod, which others may have in theirs.
     pub container: String,
@@ -18,8 +20,8 @@ pub struct PodContainer {
 
 impl PodContainer {
     /// The id and the names in `POD_NAMESPACE_CONTAINER-ID.log` (`logSymlink()` in the kubelet's
-    /// `kuberuntime/legacy.go`). `None` for other names, and for those that the kubelet cut at 255 bytes: their ids
-    /// are not whole.
+    /// `kuberuntime/legacy.go`). `None` for other names, and for names that the kubelet cut at 255 bytes, whose
+    /// ids are not whole.
     fn from_log_name(name: &str) -> Option<(String, Self)> {
         let (names, id) = name.strip_suffix(".log")?.rsplit_once('-')?;
         let mut names = names.split('_').map(|name| is_name(name).then(|| name.to_owned()));
@@ -53,6 +55,8 @@ impl PodContainers {
         PodContainers(found.map(|(id, container)| (id, Arc::new(container))).collect())
     }
 
+    /// By the whole id of the container: 64 hexadecimal digits, as [`crate::container_from_cgroup`] returns
+    /// it. `None`: no container of a pod.
     pub fn get(&self, id: &str) -> Option<&Arc<PodContainer>> {
         self.0.get(id)
     }

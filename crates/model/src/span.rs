@@ -23,8 +23,10 @@ pub enum SpanSource {
 }
 
 impl SpanSource {
+    /// Each variant once, in the order of their declaration.
     pub const ALL: [SpanSource; 3] = [SpanSource::Busy, SpanSource::Code, SpanSource::Import];
 
+    /// The name in recordings and in JSON, which [`Self::from_name`] reads.
     pub fn name(self) -> &'static str {
         match self {
             SpanSource::Busy => "busy",
@@ -33,6 +35,7 @@ impl SpanSource {
         }
     }
 
+    /// `None`: no name is equal to the text.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|source| source.name() == name)
     }
@@ -45,7 +48,9 @@ pub const BUSY: &str = "busy";
 /// span to be divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SpanState {
+    /// Running: user and kernel mode together.
     Cpu,
+    /// As of a ledger. [`State::User`], [`State::Kernel`] and [`State::Cpu`] count as [`SpanState::Cpu`].
     Of(State),
     /// Running, or waits that are too short for a record of their own.
     Unknown,
@@ -96,6 +101,7 @@ impl SpanState {
 pub struct SpanStates(pub [u64; SpanState::COUNT]);
 
 impl SpanStates {
+    /// Adds state by state. Sums saturate.
     pub fn add(&mut self, other: &SpanStates) {
         for (sum, more) in self.0.iter_mut().zip(other.0) {
             *sum = sum.saturating_add(more);
@@ -110,6 +116,7 @@ impl SpanStates {
         self.0[SpanState::Unknown.index()] += unknown_ns;
     }
 
+    /// All states together, ns. Saturates.
     pub fn total_ns(&self) -> u64 {
         self.0.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns))
     }
@@ -118,45 +125,62 @@ impl SpanStates {
 /// Spans of one thread, kind and length, to be added to the sums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanDelta {
+    /// The thread that ran the spans.
     pub thread: ThreadKey,
+    /// What showed the start and the end of the spans.
     pub source: SpanSource,
+    /// The name of the operation; [`BUSY`] for busy periods.
     pub kind: Arc<str>,
     /// A [`crate::histogram`] bucket.
     pub bucket: u16,
+    /// Spans.
     pub count: u64,
+    /// The longest span, ns.
     pub max_ns: u64,
-    /// Of all of them.
+    /// The time of all spans, ns by state.
     pub states: SpanStates,
 }
 
 /// One span. The sums have it, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
+    /// The thread that ran the span.
     pub thread: ThreadKey,
+    /// What showed the start and the end of the span.
     pub source: SpanSource,
+    /// The name of the operation; [`BUSY`] for a busy period.
     pub kind: Arc<str>,
+    /// Monotonic clock, ns.
     pub start: MonoNs,
+    /// Monotonic clock, ns.
     pub end: MonoNs,
+    /// The time of the span, ns by state.
     pub states: SpanStates,
 }
 
-/// What a thread did late in a busy period or a span of its own, which had by then lasted longer than most of the
-/// thread: a sample of the clock, or in a busy period a wait without a stall. The samples by stack have it, too.
+/// What a thread did late in a busy period or a span of its own, which had by then lasted longer than most of
+/// the thread: a sample of the clock, or in a busy period a wait without a stall. The samples by stack have it,
+/// too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateSample {
+    /// The thread that the sample is of.
     pub thread: ThreadKey,
     /// Of the span: [`SpanSource::Busy`] or [`SpanSource::Code`].
     pub source: SpanSource,
     /// When the sample was taken or the wait was over.
     pub at: MonoNs,
+    /// The state in which the thread was.
     pub state: State,
     /// What the sample stands for, or how long the wait lasted.
     pub ns: u64,
+    /// `None`: no user stack was taken.
     pub user: Option<StackId>,
+    /// `None`: no kernel stack was taken.
     pub kernel: Option<StackId>,
 }
 
 impl Span {
+    /// From start to end, ns; 0 where the end is before the start.
     pub fn duration_ns(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
     }

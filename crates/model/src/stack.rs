@@ -9,23 +9,29 @@ pub struct StackId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameId(pub u32);
 
-/// A source's own number for one distinct module (a file with a build id).
+/// A source's own number for one distinct module: a file that code was mapped from. No number is used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleId(pub u32);
 
+/// Where the code of a frame is from. The numbers are part of the recording format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FrameKind {
+    /// Code of a file that a process mapped.
     Native = 0,
+    /// Code of the kernel or of its modules.
     Kernel = 1,
+    /// Code that is in no file, such as what a runtime compiled.
     Jit = 2,
 }
 
 impl FrameKind {
+    /// By the number in recordings. `None`: no kind has this number.
     pub fn from_code(code: u8) -> Option<Self> {
         [FrameKind::Native, FrameKind::Kernel, FrameKind::Jit].get(usize::from(code)).copied()
     }
 
+    /// The name in recordings and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             FrameKind::Native => "native",
@@ -39,6 +45,7 @@ impl FrameKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum StackEnd {
+    /// The unwind table says that the outermost function starts a thread. Kernel stacks have this end, too.
     Complete = 0,
     /// Walked by frame pointer: where it ended was not proven to be the thread's start.
     FramePointerEnd = 1,
@@ -59,6 +66,7 @@ pub enum StackEnd {
 }
 
 impl StackEnd {
+    /// Each variant once, in the order of the numbers.
     pub const ALL: [StackEnd; 9] = [
         StackEnd::Complete,
         StackEnd::FramePointerEnd,
@@ -71,10 +79,12 @@ impl StackEnd {
         StackEnd::Jit,
     ];
 
+    /// By the number in recordings. `None`: no end has this number.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
+    /// The name in recordings and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             StackEnd::Complete => "complete",
@@ -93,7 +103,9 @@ impl StackEnd {
 /// A file that code was mapped from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Module {
+    /// As its process sees it, or `[vdso]`. It may be gone, or another file on this machine.
     pub path: String,
+    /// The note `NT_GNU_BUILD_ID` of the file. `None`: it has none, or it was not read.
     pub build_id: Option<Vec<u8>>,
 }
 
@@ -101,6 +113,7 @@ pub struct Module {
 /// offsets in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MissingFile {
+    /// The note `NT_GNU_BUILD_ID`, as the profiler recorded it.
     pub build_id: Vec<u8>,
     /// Where the first executable mapping began in the file: the start of the page in which its code begins.
     pub code_offset: u64,
@@ -136,7 +149,9 @@ fn stem(name: &str) -> &str {
 /// One code address in a form that means the same in another process and on another day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
+    /// Where the code is from.
     pub kind: FrameKind,
+    /// `None` for the kernel, and for code that is in no file.
     pub module: Option<ModuleId>,
     /// ELF virtual address in `module`, or the offset in its file where the file is missing; without a module
     /// the address as it was in the process.
@@ -146,10 +161,14 @@ pub struct Frame {
 /// One function at a frame; inlined ones come innermost first, the physical one last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SymbolLine {
+    /// The demangled name. `None`: nothing names the address.
     pub symbol: Option<String>,
     /// Bytes from the symbol's start.
     pub offset: Option<u64>,
+    /// The source file, as the debug information has it. `None` without that.
     pub file: Option<String>,
+    /// The line in `file`, from 1 on. `None` without debug information.
     pub line: Option<u32>,
+    /// The function was inlined into the function of the next line, which has the same address.
     pub inlined: bool,
 }

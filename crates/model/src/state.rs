@@ -5,10 +5,12 @@
 include!(concat!(env!("OUT_DIR"), "/reason.rs"));
 
 impl Reason {
+    /// By the number in recordings. `None`: no reason has this number.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
+    /// The number in recordings and in records of the kernel side. It is below [`Self::COUNT`].
     pub fn code(self) -> u8 {
         self as u8
     }
@@ -21,15 +23,23 @@ impl Reason {
 /// One state of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
+    /// Running in user mode.
     User,
+    /// Running in the kernel, outside of interrupts and page faults.
     Kernel,
+    /// Interrupts while the thread was current.
     Irq,
+    /// Page faults that needed no I/O, on and off the CPU.
     FaultMinor,
+    /// Page faults that read a page in or waited for one, on and off the CPU.
     FaultMajor,
+    /// Woken or new, and waiting for a CPU.
     Runnable,
+    /// Off the CPU although it could have run on.
     Preempted,
     /// Running, in user space or in the kernel: nothing divides it.
     Cpu,
+    /// Off the CPU until a wakeup.
     Blocked(Reason),
 }
 
@@ -49,6 +59,7 @@ impl State {
         }
     }
 
+    /// `None`: no state has this number.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             0 => State::User,
@@ -88,12 +99,14 @@ pub enum Metric {
     OffCpu,
     /// Wakeup or preemption to switch-in.
     RunQueue,
+    /// Page faults of both kinds, from start to end.
     Fault,
     /// The blocked part of off-CPU intervals of one reason.
     Blocked(Reason),
 }
 
 impl Metric {
+    /// A small stable number: the recording's encoding. Blocked reasons follow from 16 on.
     pub fn code(self) -> u8 {
         match self {
             Metric::OffCpu => 0,
@@ -103,6 +116,7 @@ impl Metric {
         }
     }
 
+    /// `None`: no metric has this number.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             0 => Metric::OffCpu,
@@ -113,6 +127,7 @@ impl Metric {
         })
     }
 
+    /// `off_cpu`, `run_queue`, `blocked.lock` …: as it is in recordings and in JSON.
     pub fn name(self) -> String {
         match self {
             Metric::OffCpu => "off_cpu".into(),
@@ -123,15 +138,20 @@ impl Metric {
     }
 }
 
+/// What a stall is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StallKind {
+    /// An interval from switch-out to switch-in.
     OffCpu,
+    /// A page fault, with all waits in it.
     Fault,
 }
 
 impl StallKind {
+    /// Each variant once, in the order of their declaration.
     pub const ALL: [StallKind; 2] = [StallKind::OffCpu, StallKind::Fault];
 
+    /// The name in recordings and in JSON, which [`Self::from_name`] reads.
     pub fn name(self) -> &'static str {
         match self {
             StallKind::OffCpu => "off-cpu",
@@ -139,6 +159,7 @@ impl StallKind {
         }
     }
 
+    /// `None`: no name is equal to the text.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -147,10 +168,16 @@ impl StallKind {
 /// The reason of a stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StallReason {
+    /// Another thread got the CPU although this one could have run on.
     Preempted,
+    /// Woken or new, and waiting for a CPU: for longer than it was blocked, or as the late return from a
+    /// voluntary wait.
     Runnable,
+    /// A page fault without I/O.
     Minor,
+    /// A page fault that read a page in or waited for one.
     Major,
+    /// A wait for a wakeup.
     Blocked(Reason),
 }
 
@@ -167,6 +194,7 @@ impl StallReason {
         all
     };
 
+    /// A small stable number: the recording's encoding. Blocked reasons follow from 16 on.
     pub fn code(self) -> u8 {
         match self {
             StallReason::Preempted => 0,
@@ -177,6 +205,7 @@ impl StallReason {
         }
     }
 
+    /// `None`: no reason has this number.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             0 => StallReason::Preempted,
@@ -188,6 +217,7 @@ impl StallReason {
         })
     }
 
+    /// The name in recordings and in JSON, which [`Self::from_name`] reads.
     pub fn name(self) -> &'static str {
         match self {
             StallReason::Preempted => "preempted",
@@ -198,6 +228,7 @@ impl StallReason {
         }
     }
 
+    /// `None`: no name is equal to the text.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.name() == name)
     }

@@ -17,19 +17,27 @@ impl ThreadKey {
 /// The identity of a thread and its names as last seen. Sent again when a name changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadInfo {
+    /// The number by which other events refer to the thread.
     pub key: ThreadKey,
+    /// The number of the thread in the root pid namespace; of an import, as the profiler wrote it.
     pub tid: u32,
+    /// The number of the process (thread group), likewise.
     pub pid: u32,
     /// tid and pid in the innermost pid namespace of the thread; equal to the above outside containers.
     pub ns_tid: u32,
+    /// See `ns_tid`.
     pub ns_pid: u32,
     /// Start of the thread in ns since boot (`/proc/PID/stat` field 22, exact). With tid and boot id: the
-    /// identity.
+    /// identity. 0: not known, as of an import.
     pub start_boot_ns: u64,
+    /// The name of the thread (comm of proc(5)). It may have any characters.
     pub comm: String,
-    /// The name of the process: the thread group leader's comm.
+    /// The name of the process: the thread group leader's comm. Empty if it is not known.
     pub process: String,
+    /// The path in the hierarchy of version 2, else the deepest one of version 1, as in `/proc/PID/cgroup`.
+    /// `None`: not known.
     pub cgroup: Option<String>,
+    /// A thread of the kernel.
     pub kernel_thread: bool,
 }
 
@@ -43,9 +51,13 @@ impl ThreadInfo {
 /// A thread as another thread's event mentions it: perhaps not itself recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadRef {
+    /// `None`: the thread is not recorded.
     pub key: Option<ThreadKey>,
+    /// The process (thread group) of the thread.
     pub pid: u32,
+    /// The number of the thread.
     pub tid: u32,
+    /// The name of the thread at the time; empty if it is not known.
     pub comm: String,
     /// What its process called itself: a title that it had set, or the script that it ran.
     pub title: Option<Arc<str>>,

@@ -19,7 +19,9 @@ pub struct EpochSecond(pub u32);
 /// One reading of both clocks at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockAnchor {
+    /// CLOCK_MONOTONIC.
     pub mono: MonoNs,
+    /// CLOCK_REALTIME.
     pub epoch: EpochNs,
 }
 
@@ -30,16 +32,19 @@ pub struct ClockMap {
 }
 
 impl ClockMap {
+    /// From readings in any order.
     pub fn new(mut anchors: Vec<ClockAnchor>) -> Self {
         anchors.sort_by_key(|anchor| anchor.mono);
         Self { anchors }
     }
 
+    /// Adds a reading, which may be older than others.
     pub fn push(&mut self, anchor: ClockAnchor) {
         let at = self.anchors.partition_point(|known| known.mono <= anchor.mono);
         self.anchors.insert(at, anchor);
     }
 
+    /// All readings, the earliest first.
     pub fn anchors(&self) -> &[ClockAnchor] {
         &self.anchors
     }

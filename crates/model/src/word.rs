@@ -8,6 +8,7 @@ use crate::meaning::{Meaning, MeaningSource};
 /// Which word it is: a variable that a file exports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WordSource {
+    /// The name of the variable, as the file exports it.
     pub symbol: String,
     /// The path of the file, as its process sees it.
     pub module: String,
@@ -16,7 +17,10 @@ pub struct WordSource {
 /// What a word said when a wait began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitWord {
+    /// The variable that was read.
     pub source: Arc<WordSource>,
+    /// The bytes of the word as a number, in the machine's byte order. [`WordRules::meaning_of`] interprets
+    /// the number.
     pub value: u64,
     /// What the software itself calls the value, such as `Lock: transactionid`, once rules were asked.
     pub text: Option<Arc<str>>,
@@ -25,6 +29,7 @@ pub struct WaitWord {
 /// What a value of a word means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WordMeaning {
+    /// What users of the software call such a wait.
     pub meaning: Arc<Meaning>,
     /// As of [`WaitWord::text`].
     pub text: Arc<str>,
@@ -51,12 +56,14 @@ impl WordMeaning {
 pub struct WordRow {
     /// The stall's.
     pub stall: u64,
+    /// What the word said when the wait of the stall began.
     pub word: WaitWord,
 }
 
 /// Where the word of a process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WordPlace {
+    /// The name of the variable, as the file exports it.
     pub symbol: String,
     /// The symbol is a pointer to the word.
     pub is_pointer: bool,
@@ -66,8 +73,9 @@ pub struct WordPlace {
 
 /// The rules that name words.
 pub trait WordRules: Send + Sync {
-    /// The word of processes that have mapped this file.
+    /// The word of processes that have mapped the file with this path; `None`: no rule is about the file.
     fn word_of(&self, module: &str) -> Option<WordPlace>;
 
+    /// What the word's value means; `None`: no rule has this value.
     fn meaning_of(&self, word: &WaitWord) -> Option<Arc<WordMeaning>>;
 }

@@ -6,6 +6,7 @@ use crate::stack::StackId;
 /// A user stack in which the dynamic linker binds a function at its first call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
+    /// The user stack, whose leaf is in the linker.
     pub stack: StackId,
     /// How many frames of the stack are the linker's: the next one made the call.
     pub depth: u32,

@@ -18,9 +18,11 @@ pub enum DelayKind {
 }
 
 impl DelayKind {
+    /// Each variant once, in the order of their declaration.
     pub const ALL: [DelayKind; 4] =
         [DelayKind::Reclaim, DelayKind::Compaction, DelayKind::MmapLock, DelayKind::KernelLock];
 
+    /// The name in recordings and in JSON, which [`Self::from_name`] reads.
     pub fn name(self) -> &'static str {
         match self {
             DelayKind::Reclaim => "reclaim",
@@ -30,6 +32,7 @@ impl DelayKind {
         }
     }
 
+    /// `None`: no name is equal to the text.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -39,8 +42,12 @@ impl DelayKind {
 /// both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelDelay {
+    /// The delayed thread.
     pub thread: ThreadKey,
+    /// What the kernel did meanwhile.
     pub kind: DelayKind,
+    /// Monotonic clock, ns.
     pub start: MonoNs,
+    /// Monotonic clock, ns.
     pub end: MonoNs,
 }

@@ -12,9 +12,11 @@ macro_rules! ledger {
         /// Time a thread spent, to be added to one thread's one-second bucket.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct LedgerDelta {
+            /// The thread whose time this is.
             pub thread: ThreadKey,
+            /// The bucket: a second of the epoch, by the wall clock.
             pub second: EpochSecond,
-            /// Indexed by [`Reason::code`].
+            /// Blocked outside of page faults, ns by [`Reason::code`].
             pub blocked_ns: [u64; Reason::COUNT],
             $($(#[$doc])* pub $sum: u64,)*
         }
@@ -24,6 +26,7 @@ macro_rules! ledger {
             pub const SUMS: &[(&str, fn(&mut LedgerDelta) -> &mut u64)] =
                 &[$((stringify!($sum), |delta| &mut delta.$sum),)*];
 
+            /// All sums are 0.
             pub fn new(thread: ThreadKey, second: EpochSecond) -> Self {
                 LedgerDelta { thread, second, blocked_ns: [0; Reason::COUNT], $($sum: 0,)* }
             }
@@ -40,31 +43,43 @@ macro_rules! ledger {
 }
 
 ledger! {
+    /// Observed time, ns: the states and the unaccounted time add up to it.
     wall_ns,
-    /// Exact running time: user + kernel + irq + the on-CPU part of faults.
+    /// Running time by the scheduler's own sum, ns: user + kernel + irq + the on-CPU part of faults.
     on_cpu_ns,
+    /// Interrupts while the thread was current, ns.
     irq_ns,
+    /// Page faults without I/O, on and off CPU, ns.
     fault_minor_ns,
+    /// Page faults that read a page in or waited for one, on and off CPU, ns.
     fault_major_ns,
-    /// The part of both fault states that was on CPU.
+    /// The part of `fault_minor_ns` and `fault_major_ns` that was on CPU, ns.
     fault_on_cpu_ns,
+    /// From a wakeup, or from the creation of the thread, to the CPU, ns.
     runnable_ns,
+    /// Off the CPU although the thread could have run on, ns.
     preempted_ns,
+    /// Switches away from the thread at which it blocked.
     voluntary_switches,
+    /// Switches away from the thread at which it could have run on.
     involuntary_switches,
-    /// Samples of the ledger's clock in user and in kernel mode, outside interrupts: they divide `on_cpu_ns`.
+    /// Samples in user mode, outside of interrupts. With `kernel_samples` they divide `on_cpu_ns`.
     user_samples,
+    /// Samples in the kernel, outside of interrupts.
     kernel_samples,
-    /// Page faults that ended: with a page, with one that had to be read in or waited for, and without one.
+    /// Page faults that ended with a page, without I/O.
     minor_faults,
+    /// Page faults that ended with a page that had to be read in or waited for.
     major_faults,
+    /// Page faults that ended without a page: by a signal or an error.
     failed_faults,
-    /// The part of `on_cpu_ns` that a trace divides: samples do not divide it again.
+    /// The part of `on_cpu_ns` that a trace shows in user mode, ns: samples do not divide it again.
     traced_user_ns,
+    /// The part of `on_cpu_ns` that a trace shows in the kernel, ns: samples do not divide it again.
     traced_kernel_ns,
-    /// The part of `on_cpu_ns` that neither samples nor a trace divide: `unaccounted`.
+    /// The part of `on_cpu_ns` that neither samples nor a trace divide, ns: it is unaccounted.
     undivided_ns,
-    /// The part of `on_cpu_ns` outside interrupts and faults in a recording without samples: the state `cpu`.
+    /// The part of `on_cpu_ns` outside of interrupts and faults, without sampling, ns: the state `cpu`.
     cpu_ns,
 }
 

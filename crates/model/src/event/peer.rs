@@ -7,20 +7,25 @@ use std::net::SocketAddr;
 /// The other end of the socket or the pipe that a system call waited on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
+    /// The kind of the socket, or that it is a pipe.
     pub kind: PeerKind,
+    /// What the system call waits for, as the name of the call says.
     pub awaited: Awaited,
     /// Which side of the connection the waiting thread is on; `None`: not known, or there are no sides.
     pub role: Option<Role>,
     /// Whether something was sent since the thread waited here the last time, so that the wait is for an
     /// answer. `None`: not known.
     pub asked: Option<bool>,
+    /// The address of the waiting thread's end. `None`: a pipe, a unix socket, or a socket without an
+    /// address.
     pub local: Option<SocketAddr>,
+    /// The address of the other end. `None`: as of `local`, or a socket that listens.
     pub remote: Option<SocketAddr>,
-    /// Of the socket, or of the pipe.
+    /// The inode of the waiting thread's socket or pipe, as in the links of `/proc/PID/fd`.
     pub inode: u64,
     /// The thread that ended the wait is of a child of the waiting process.
     pub by_child: bool,
-    /// The process at the other end, on this machine.
+    /// The process at the other end. `None`: not known, or on another machine.
     pub process: Option<PeerProcess>,
 }
 
@@ -29,6 +34,7 @@ pub struct Peer {
 pub struct PeerProcess {
     /// `None`: several processes of this name have the other end, as the workers of a server have.
     pub pid: Option<u32>,
+    /// The name of the process; of a pipe's waker the name of its thread.
     pub comm: String,
 }
 
@@ -41,14 +47,17 @@ macro_rules! named {
         }
 
         impl $name {
+            /// Each variant once, in the order of their declaration.
             pub const ALL: &[$name] = &[$($name::$variant),+];
 
+            /// The name in recordings and in JSON, which [`Self::from_name`] reads.
             pub fn name(self) -> &'static str {
                 match self {
                     $($name::$variant => $text,)+
                 }
             }
 
+            /// `None`: no name is equal to the text.
             pub fn from_name(name: &str) -> Option<Self> {
                 $name::ALL.iter().copied().find(|one| one.name() == name)
             }
@@ -59,9 +68,13 @@ macro_rules! named {
 named! {
     /// What the two ends are of.
     PeerKind {
+        /// Sockets of IPv4 or IPv6, by TCP.
         Tcp = "tcp",
+        /// Sockets of IPv4 or IPv6, by UDP.
         Udp = "udp",
+        /// Sockets of the unix family, on one machine.
         Unix = "unix",
+        /// A pipe or FIFO, on one machine.
         Pipe = "pipe",
     }
 }

@@ -17,49 +17,66 @@ use crate::word::WaitWord;
 /// a CPU was running time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
+    /// The thread that was off the CPU, or that faulted.
     pub thread: ThreadKey,
     /// The thread's name at the time.
     pub comm: String,
+    /// Whether the stall is an interval off the CPU or a page fault.
     pub kind: StallKind,
+    /// Of an interval off the CPU the longer part: what the thread was blocked on, or the wait for a CPU. Of
+    /// a page fault: minor or major.
     pub reason: StallReason,
+    /// The wait is voluntary by its reason, and was not overslept by a whole stall. Never set for a page
+    /// fault. [`Self::is_idle`] takes the meaning of the wait into account.
     pub voluntary: bool,
+    /// The switch-out, or the start of the fault. Monotonic clock, ns.
     pub start: MonoNs,
-    /// For an open stall the last time at which it was known to last.
+    /// For an open stall the last time at which it was known to last. Monotonic clock, ns.
     pub end: MonoNs,
     /// The recording ended, or the thread was looked at, before the stall did.
     pub open: bool,
+    /// From the start to the wakeup, ns. Of a fault: the sleeps in it.
     pub blocked_ns: u64,
+    /// Runnable without a CPU, ns: from the wakeup to the switch-in, or all of a preemption.
     pub runnable_ns: u64,
+    /// The name of the system call that the thread was in, `syscall_N` where N has no name. `None`: in none,
+    /// or not known.
     pub syscall: Option<String>,
-    /// The CPU the thread came back on, or waits for.
+    /// The CPU that the thread came back on, or waits for. `None`: not known.
     pub cpu: Option<u32>,
-    /// The kernel's number for the thread's priority at the end, with what it inherits: below 100 real-time, 120
-    /// ordinary; a lower number goes first.
+    /// The kernel's number for the thread's priority at the end, with what it inherits: below 100 real-time,
+    /// 120 ordinary; a lower number goes first.
     pub priority: Option<i16>,
+    /// The thread's user stack, in which it waited or faulted. `None`: no stack was taken.
     pub user: Option<StackId>,
+    /// The thread's kernel stack. `None`: no stack was taken.
     pub kernel: Option<StackId>,
+    /// `None`: no wakeup was seen, as for a preemption or an open stall.
     pub waker: Option<Waker>,
+    /// `None`: the thread waited for no lock, or for one that neither memory nor the kernel shows.
     pub lock: Option<Lock>,
-    /// What the owner of the lock ran during the wait.
+    /// What the owner of the lock ran during the wait. `None`: no sample met the owner.
     pub owner_sample: Option<OwnerSample>,
     /// The threads that had the CPU while the thread waited for it, most time first.
     pub ran_instead: Vec<RanInstead>,
+    /// `None` unless `kind` is [`StallKind::Fault`].
     pub fault: Option<Fault>,
-    /// The timeout the thread had asked for in this wait, counted from its start.
+    /// The timeout that the thread had asked for, ns from the start of the wait. `None`: the wait had none.
     pub asked_ns: Option<u64>,
-    /// The file that a wait for a disk was for.
+    /// The file that a wait for a disk was for. `None`: not known.
     pub file: Option<WaitedFile>,
-    /// The other end of the socket or pipe that it waited on.
+    /// The other end of the socket or pipe that the thread waited on. `None`: not known.
     pub peer: Option<Box<Peer>>,
-    /// What the process's own memory said that the thread waited for.
+    /// What the process's own memory said that the thread waited for. `None`: no word was read.
     pub word: Option<WaitWord>,
-    /// What the wait means, as far as that was known when it was emitted.
+    /// What the wait means, as far as that was known when the stall was emitted. `None`: not known.
     pub meaning: Option<Arc<Meaning>>,
 }
 
 /// What the threads do that wait at a place, so far: it can change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PlaceVerdict {
+    /// Too few waits of the place were seen, or the last verdict is too old.
     #[default]
     Unknown,
     /// They wait for something to do.
@@ -102,8 +119,8 @@ impl Stall {
         }
     }
 
-    /// Whether the thread had nothing to do. A wait that is voluntary by its reason can be one for a lock, and
-    /// one that is not can be a server's for its clients.
+    /// Whether the thread had nothing to do. A wait that is voluntary by its reason can be a wait for a lock.
+    /// An involuntary wait can be that of a server for its clients.
     pub fn is_idle(&self) -> bool {
         match &self.meaning {
             Some(meaning) => meaning.idle && self.overslept_ns().is_none(),
@@ -111,6 +128,7 @@ impl Stall {
         }
     }
 
+    /// From start to end, ns; of an open stall, so far. 0 where the end is before the start.
     pub fn duration_ns(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
     }
@@ -177,30 +195,41 @@ pub struct WaitedFile {
     pub offset: Option<u64>,
 }
 
+/// The wakeup that ended a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waker {
     /// `None`: woken from an interrupt, where the current task is a bystander.
     pub thread: Option<ThreadRef>,
+    /// The user stack of the waker at the wakeup. `None`: no stack was taken, or no thread is known.
     pub user: Option<StackId>,
+    /// The kernel stack at the wakeup, of the waker or of the interrupt. `None`: no stack was taken.
     pub kernel: Option<StackId>,
 }
 
+/// A lock that a thread waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Address of the lock word in the process (futex), or of nothing for kernel locks.
+    /// The lock word in the process, of a futex; 0 for a lock of the kernel, and for SQLite's on a file.
     pub address: u64,
+    /// The owner by the lock word, or by the kernel. `None`: no owner is named, or its number is that of no
+    /// known thread.
     pub owner: Option<ThreadRef>,
 }
 
 /// One sample of a lock's owner, taken while another thread waited for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerSample {
+    /// When the sample was taken, between the start of the wait and its wakeup. Monotonic clock, ns.
     pub at: MonoNs,
+    /// The user stack of the owner.
     pub user: StackId,
 }
 
+/// A thread that had the CPU for which another thread waited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RanInstead {
+    /// The thread; it may be outside of the recording.
     pub thread: ThreadRef,
+    /// How long it had the CPU during the wait, ns.
     pub ns: u64,
 }
