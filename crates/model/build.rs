@@ -27,25 +27,32 @@ struct Reason {
     /// `lock`.
     name: String,
     voluntary: bool,
+    /// What the thread waits for.
+    object: String,
 }
 
 impl Reason {
-    /// From `X(0, LOCK, INVOLUNTARY)`.
+    /// From `X(0, LOCK, INVOLUNTARY) /* a lock */`.
     fn from_line(line: &str) -> Option<Self> {
-        let fields = line.trim().strip_prefix("X(")?.split_once(')')?.0;
+        let (fields, comment) = line.trim().strip_prefix("X(")?.split_once(')')?;
         let mut fields = fields.split(", ");
         let number = fields.next()?.parse().ok()?;
         let upper = fields.next()?;
         let name = upper.to_ascii_lowercase();
         let voluntary = fields.next()? == "VOLUNTARY";
-        Some(Reason { number, variant: format!("{}{}", &upper[..1], &name[1..]), name, voluntary })
+        let object = comment.split_once("/* ").and_then(|(_, text)| text.split_once(" */"));
+        let (object, _) = object.unwrap_or_else(|| panic!("{HEADER} does not say what {upper} waits for"));
+        let variant = format!("{}{}", &upper[..1], &name[1..]);
+        Some(Reason { number, variant, name, voluntary, object: object.into() })
     }
 }
 
 fn rust(reasons: &[Reason]) -> String {
     let each = |text: &dyn Fn(&Reason) -> String| reasons.iter().map(text).collect::<String>();
     let mut out = String::new();
-    let variants = each(&|reason| format!("    {} = {},\n", reason.variant, reason.number));
+    let variants = each(&|reason| {
+        format!("    /// Waits for {}.\n    {} = {},\n", reason.object, reason.variant, reason.number)
+    });
     let all = each(&|reason| format!("Reason::{}, ", reason.variant));
     let names = each(&|reason| format!("            Reason::{} => \"{}\",\n", reason.variant, reason.name));
     let voluntary: Vec<String> = reasons
@@ -60,8 +67,11 @@ fn rust(reasons: &[Reason]) -> String {
          #[repr(u8)]\n\
          pub enum Reason {{\n{variants}}}\n\n\
          impl Reason {{\n    \
+             /// Reasons that exist: the length of arrays that [`Reason::code`] indexes.\n    \
              pub const COUNT: usize = {count};\n    \
+             /// Each reason, in the order of the numbers.\n    \
              pub const ALL: [Reason; Self::COUNT] = [{all}];\n\n    \
+             /// The kernel side's word in lower case, as it is in recordings and in JSON.\n    \
              pub fn name(self) -> &'static str {{\n        match self {{\n{names}        }}\n    }}\n\n    \
              /// Whether a thread enters such a wait voluntarily: no stall unless it overslept.\n    \
              pub fn is_voluntary(self) -> bool {{\n        matches!(self, {voluntary})\n    }}\n\
