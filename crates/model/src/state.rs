@@ -14,10 +14,6 @@ impl Reason {
     pub fn code(self) -> u8 {
         self as u8
     }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.name() == name)
-    }
 }
 
 /// One state of the ledger.
@@ -263,7 +259,6 @@ mod tests {
         }
         for (index, reason) in Reason::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(reason.code()), index);
-            assert_eq!(Reason::from_name(reason.name()), Some(reason));
         }
     }
 }
