@@ -3,6 +3,55 @@
 //! carry them from a source (live probes, perf.data, Intel PT) to the recorder.
 //!
 //! Owns no behaviour beyond arithmetic on these values: no files, no clocks, no kernel.
+//!
+//! ```
+//! use wallprof_model::event::LedgerDelta;
+//! use wallprof_model::histogram::{bucket_from_ns, range_from_bucket};
+//! use wallprof_model::{EpochSecond, Reason, ThreadKey};
+//!
+//! // A thread waited for a lock for 1.5 ms of a second in which it was observed for 2 ms.
+//! let mut second = LedgerDelta::new(ThreadKey(1), EpochSecond(1_700_000_000));
+//! second.wall_ns = 2_000_000;
+//! second.blocked_ns[usize::from(Reason::Lock.code())] = 1_500_000;
+//! assert!(second.blocked_ns.iter().sum::<u64>() <= second.wall_ns);
+//!
+//! // Lengths are counted in buckets with fixed edges: 6.25 % wide at most.
+//! let (from, to) = range_from_bucket(bucket_from_ns(1_500_000));
+//! assert!((from..to).contains(&1_500_000));
+//! ```
+//!
+//! A source defines an id before another event refers to it:
+//!
+//! ```
+//! use wallprof_model::event::Stall;
+//! use wallprof_model::{Event, MonoNs, Reason, StallReason, ThreadInfo, ThreadKey};
+//!
+//! let key = ThreadKey(1);
+//! let info = ThreadInfo {
+//!     key,
+//!     tid: 4711,
+//!     pid: 4711,
+//!     ns_tid: 4711,
+//!     ns_pid: 4711,
+//!     start_boot_ns: 0,
+//!     comm: "worker".into(),
+//!     process: "server".into(),
+//!     cgroup: None,
+//!     kernel_thread: false,
+//! };
+//! // The thread asked for a sleep of 20 ms, and came back 60 µs after that.
+//! let sleep = StallReason::Blocked(Reason::Sleep);
+//! let stall = Stall { asked_ns: Some(20_000_000), ..Stall::new(key, sleep, MonoNs(5_000), 20_060_000) };
+//! assert_eq!(stall.late_ns(), 60_000);
+//! let events = [Event::Thread(info), Event::Stall(Box::new(stall))];
+//! # assert_eq!(events.len(), 2);
+//! ```
+
+#![warn(missing_docs)]
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
 
 pub mod calls;
 pub mod container;
