@@ -27,6 +27,10 @@
 
 #![warn(missing_docs)]
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 mod binders;
 mod builder;
 mod bytes;
