@@ -159,7 +159,7 @@ CREATE TABLE stall_ran (
 ) WITHOUT ROWID;
 
 -- Operations of the application, by thread, kind and duration, with the time of each state in them. source:
--- busy, import. Buckets as in latency_cell.
+-- busy, import, code. Buckets as in latency_cell.
 CREATE TABLE span_cell (
     flush_second INTEGER NOT NULL, thread INTEGER NOT NULL, source TEXT NOT NULL, kind INTEGER NOT NULL,
     bucket INTEGER NOT NULL,

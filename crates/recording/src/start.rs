@@ -20,7 +20,7 @@ pub struct RecordingStart {
     pub hostname: String,
     pub machine_id: String,
     pub boot_id: String,
-    /// The recorded program's name; more only at the user's request.
+    /// The recorded program's name, without its arguments.
     pub command: String,
     /// What the user says about the recording.
     pub labels: Labels,
