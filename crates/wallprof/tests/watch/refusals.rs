@@ -27,7 +27,7 @@ fn port_in_use_is_reported_before_anything_is_loaded() {
 #[test]
 fn wrong_usage_is_named() {
     for (args, named) in [
-        (&["--threshold", "50"][..], "--threshold"),
+        (&["-a", "--threshold", "50"][..], "--threshold"),
         (&["-a", "--severity", "loud"], "--severity"),
         (&["-a", "--config", "/no/such.toml"], "/no/such.toml"),
         (&["-a", "--arm-at", "08:00"], "--arm-at"),
