@@ -2,17 +2,19 @@
 // eventloop: a thread that serves requests from an event loop, and a pool that works on long jobs.
 //
 //   loop     run_loop → wait_for_requests (epoll_wait), and run_loop → serve_request, which takes some
-//            microseconds. With -b US every fiftieth request waits for so long: serve_request → back_off
+//            microseconds. With -b US every fiftieth request waits for so long: serve_request → back_off, or
+//            with -p serve_request → ask_backend, which polls for an answer that does not come
 //   client   sends a request every 2 ms: send_requests
 //   worker   waits on a condition variable for jobs of 30 ms each: take_job, and run_job. It is no event loop
 //
 // Truth, besides truth.h's lines:
 //   {"event":"served", "tid", "requests", "blocked", "blocked_ns"}   requests, those that waited, and the
 //       time that these took by the thread's own clock
-// Options: -b US, how long every fiftieth request waits (default 0: none does).
+// Options: -b US, how long every fiftieth request waits (default 0: none does); -p, it does so in poll.
 
 #include "truth.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 
 #define REQUEST_NS (2 * NS_PER_MS)
@@ -26,16 +28,26 @@ static bool closed;
 static int requests_in, requests_out;
 static uint64_t requests, blocked, blocked_ns;
 static double block_us;
+static bool polls;
 static struct actor actors[3];
 static struct run run = {.scenario = "eventloop", .seconds = 10, .seed = 42};
 
 SHOWN static void back_off(void) { sleep_for((uint64_t)(block_us * NS_PER_US)); }
 
+SHOWN static void ask_backend(void) {
+    uint64_t ns = (uint64_t)(block_us * NS_PER_US);
+    struct timespec timeout = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+    ppoll(NULL, 0, &timeout, NULL);
+}
+
 SHOWN static void serve_request(void) {
     uint64_t start = now_ns();
     requests++;
     if (block_us > 0 && requests % BLOCKED_EVERY == 0) {
-        back_off();
+        if (polls)
+            ask_backend();
+        else
+            back_off();
         blocked++;
         blocked_ns += now_ns() - start;
     } else {
@@ -112,9 +124,10 @@ static void print_truth(void) {
 }
 
 int main(int argc, char **argv) {
-    const struct own_option own = {.letter = 'b', .argument = "US", .number = &block_us};
+    const struct own_option own[] = {{.letter = 'b', .argument = "US", .number = &block_us},
+                                     {.letter = 'p', .flag = &polls}};
     int ends[2];
-    take_options(argc, argv, &run, &own, 1);
+    take_options(argc, argv, &run, own, 2);
     if (pipe(ends) != 0)
         die("cannot make a pipe", errno);
     requests_in = ends[0];

@@ -47,10 +47,13 @@ const MOST_THREADS: usize = 4_096;
 const MOST_STACKS: usize = 64;
 /// Threads of a group whose distance from their loops is measured.
 const MOST_MEASURED: usize = 16;
+/// Waits that are compared with the loops of their threads after one second.
+const MOST_COMPARED: usize = 64;
 
 /// A place and its group, in one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
+    reason: Reason,
     place: u64,
     group: u64,
     /// The group of all waits of parked threads of the program, for one of these.
@@ -70,8 +73,20 @@ impl Spot {
             (program, "parks").hash(&mut hasher);
             hasher.finish()
         };
-        Spot { place: of(stack.narrow), group: of(stack.wide), parks: stack.is_parked.then(parks) }
+        Spot { reason, place: of(stack.narrow), group: of(stack.wide), parks: stack.is_parked.then(parks) }
     }
+}
+
+/// A wait that was emitted by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MetWait {
+    pub spot: Option<Spot>,
+    /// The user stack.
+    pub stack: u64,
+    /// The system call is one of the `epoll_wait` family.
+    pub in_epoll: bool,
+    /// What a rule says.
+    pub ruled: Option<PlaceVerdict>,
 }
 
 /// Waits of one thread with one stack that the same thread ended.
@@ -117,6 +132,11 @@ pub struct Places {
 struct Key {
     thread: u32,
     spot: Option<Spot>,
+    /// The user stack of the last wait there.
+    stack: u64,
+    in_epoll: bool,
+    /// It is inside of what the thread's loop calls, so that the wait is a part of its work. `None`: not compared yet.
+    is_inner: Option<bool>,
     /// What a rule says, which goes before what is learned.
     ruled: Option<PlaceVerdict>,
     met: u64,
@@ -170,11 +190,26 @@ impl Places {
         self.keys.len()
     }
 
-    /// A thread waits at a spot; `key` is the kernel side's number for that. `ruled` is what a rule says.
-    pub fn meet(&mut self, key: u64, thread: u32, spot: Option<Spot>, ruled: Option<PlaceVerdict>, now: u64) {
-        let fresh = Key { thread, spot, ruled, met: now, known: PlaceVerdict::Unknown, known_at: 0 };
-        let known = self.keys.entry(key).or_insert(fresh);
-        (known.met, known.spot, known.ruled) = (now, spot, ruled);
+    /// A thread waits at a place, for which the kernel side has this number.
+    pub fn meet(&mut self, number: u64, thread: u32, wait: MetWait, now: u64) {
+        let MetWait { spot, stack, in_epoll, ruled } = wait;
+        let fresh = Key {
+            thread,
+            spot,
+            stack,
+            in_epoll,
+            is_inner: None,
+            ruled,
+            met: now,
+            known: PlaceVerdict::Unknown,
+            known_at: 0,
+        };
+        let known = self.keys.entry(number).or_insert(fresh);
+        if known.spot != spot {
+            known.is_inner = None;
+        }
+        (known.met, known.spot, known.stack, known.ruled) = (now, spot, stack, ruled);
+        known.in_epoll = in_epoll;
         if let Some(spot) = spot {
             self.waiters.insert((spot.group, thread), now);
         }
@@ -237,7 +272,45 @@ impl Places {
         for place in used {
             self.judge_place(place, now, &mut timings, depth_of);
         }
+        self.compare_with_loops(depth_of);
         self.forget_old(now);
+    }
+
+    /// Finds the waits inside of callbacks: the thread has a loop around a poll, and more functions are between that
+    /// loop and the wait than between it and the poll. A thread that sleeps in its loop, and polls for an answer
+    /// further in, keeps both: a loop around `poll` has only sleeps inside, one around `epoll_wait` any other wait.
+    fn compare_with_loops(&mut self, depth_of: &mut DepthOf<'_>) {
+        let is_idle = |key: &Key| key.ruled.is_none() && self.verdict_of_key(key) == PlaceVerdict::Idle;
+        let is_poll = |key: &Key| key.spot.is_some_and(|spot| spot.reason == Reason::Poll);
+        let mut loops: HashMap<u32, Vec<(bool, u64)>> = HashMap::new();
+        for key in self.keys.values().filter(|key| is_poll(key) && is_idle(key)) {
+            loops.entry(key.thread).or_default().push((key.in_epoll, key.stack));
+        }
+        let is_open = |key: &Key| key.is_inner.is_none() && !key.in_epoll && loops.contains_key(&key.thread);
+        let open = self.keys.iter().filter(|(_, key)| is_open(key) && is_idle(key));
+        let mut open: Vec<(u32, u64)> = open.map(|(number, key)| (key.thread, *number)).collect();
+        open.sort_unstable();
+        let mut found = Vec::new();
+        for (thread, number) in open.into_iter().take(MOST_COMPARED) {
+            let key = &self.keys[&number];
+            let is_sleep = key.spot.is_some_and(|spot| spot.reason == Reason::Sleep);
+            let around = loops[&thread].iter().filter(|(in_epoll, _)| *in_epoll || is_sleep);
+            // All are asked for, so that their names come together.
+            let depths: Vec<_> = around
+                .map(|&(_, poll)| (depth_of(key.stack, &[poll]), depth_of(poll, &[key.stack])))
+                .collect();
+            let is_inside = |&(wait, poll): &(Option<usize>, Option<usize>)| Some(wait? > poll?);
+            let inside: Option<Vec<bool>> = depths.iter().map(is_inside).collect();
+            // A loop may be met later.
+            found.extend(
+                inside.filter(|inside| !inside.is_empty()).map(|inside| (number, inside.contains(&true))),
+            );
+        }
+        for (number, is_inner) in found {
+            if let Some(key) = self.keys.get_mut(&number) {
+                key.is_inner = Some(is_inner);
+            }
+        }
     }
 
     /// Adds the waits since the last time to their places, and returns these.
@@ -338,14 +411,17 @@ impl Places {
     }
 
     /// The verdicts that the kernel side does not know. A thread whose idle place a rule knows has no other that was
-    /// only learned: what it waits for elsewhere, a command that sleeps, say, is a part of its work.
+    /// only learned: what it waits for elsewhere, a command that sleeps, say, is a part of its work. So is what
+    /// it waits for inside of what its loop calls.
     pub fn take_unsent_verdicts(&mut self, now: u64) -> Vec<(u64, PlaceVerdict)> {
         let is_ruled_idle = |key: &&Key| key.ruled == Some(PlaceVerdict::Idle);
         let known: HashSet<u32> = self.keys.values().filter(is_ruled_idle).map(|key| key.thread).collect();
         let mut unsent = Vec::new();
         for (number, key) in &self.keys {
             let verdict = match self.verdict_of_key(key) {
-                PlaceVerdict::Idle if key.ruled.is_none() && known.contains(&key.thread) => {
+                PlaceVerdict::Idle
+                    if key.ruled.is_none() && (known.contains(&key.thread) || key.is_inner == Some(true)) =>
+                {
                     PlaceVerdict::Unknown
                 }
                 verdict => verdict,
@@ -462,6 +538,10 @@ mod tests {
     /// A spot of the program `server`: its functions, and those that its group has in common.
     fn spot(narrow: u64, wide: u64) -> Spot {
         Spot::new(b"server", Reason::Wait, StackPlace { narrow, wide, is_parked: false })
+    }
+
+    fn met(spot: Option<Spot>, ruled: Option<PlaceVerdict>) -> MetWait {
+        MetWait { spot, ruled, ..MetWait::default() }
     }
 
     fn judge(places: &mut Places, now: u64) {
@@ -626,7 +706,7 @@ mod tests {
     #[test]
     fn idle_place_whose_waiters_wake_each_other_is_reviewed() {
         let mut places = Places::default();
-        places.meet(7, 1, Some(spot(10, 1)), None, SECOND);
+        places.meet(7, 1, met(Some(spot(10, 1)), None), SECOND);
         for second in 1..=4 {
             add_second(&mut places, &workers(second));
             judge(&mut places, second * SECOND);
@@ -672,13 +752,13 @@ mod tests {
     #[test]
     fn rule_goes_before_what_is_learned() {
         let mut places = Places::default();
-        places.meet(7, 1, None, Some(PlaceVerdict::Idle), SECOND);
+        places.meet(7, 1, met(None, Some(PlaceVerdict::Idle)), SECOND);
         assert_eq!(places.take_unsent_verdicts(SECOND), [(7, PlaceVerdict::Idle)], "at once");
-        places.meet(8, 2, Some(spot(10, 1)), Some(PlaceVerdict::NotIdle), SECOND);
+        places.meet(8, 2, met(Some(spot(10, 1)), Some(PlaceVerdict::NotIdle)), SECOND);
         judged(&mut places, SECOND, &[(2, 10, Some(9), 5, 30)]);
         assert_eq!(places.take_unsent_verdicts(SECOND), [(8, PlaceVerdict::NotIdle)]);
         assert_eq!(of_key(&places, 8), PlaceVerdict::NotIdle);
-        places.meet(7, 1, None, Some(PlaceVerdict::Idle), 20 * SECOND);
+        places.meet(7, 1, met(None, Some(PlaceVerdict::Idle)), 20 * SECOND);
         assert_eq!(
             places.take_unsent_verdicts(20 * SECOND),
             [(7, PlaceVerdict::Idle)],
@@ -691,7 +771,7 @@ mod tests {
     fn thread_with_an_idle_place_of_a_rule_works_where_it_waits_elsewhere() {
         let mut places = Places::default();
         for thread in [1, 2] {
-            places.meet(10 + u64::from(thread), thread, Some(spot(10, 1)), None, SECOND);
+            places.meet(10 + u64::from(thread), thread, met(Some(spot(10, 1)), None), SECOND);
         }
         judged(&mut places, SECOND, &[(1, 10, None, 5, 40), (2, 10, None, 5, 40)]);
         let sorted = |mut verdicts: Vec<(u64, PlaceVerdict)>| {
@@ -702,7 +782,7 @@ mod tests {
             sorted(places.take_unsent_verdicts(SECOND)),
             [(11, PlaceVerdict::Idle), (12, PlaceVerdict::Idle)]
         );
-        places.meet(7, 1, None, Some(PlaceVerdict::Idle), 2 * SECOND);
+        places.meet(7, 1, met(None, Some(PlaceVerdict::Idle)), 2 * SECOND);
         judged(&mut places, 2 * SECOND, &[(1, 10, None, 5, 40), (2, 10, None, 5, 40)]);
         assert_eq!(
             sorted(places.take_unsent_verdicts(2 * SECOND)),
@@ -711,23 +791,81 @@ mod tests {
         );
     }
 
+    /// The verdicts about a poll, 7, and another wait, 8, of one thread, after one second and after two, where so
+    /// many functions are between its loop and each.
+    fn of_loop(
+        in_epoll: bool,
+        reason: Reason,
+        poll: usize,
+        wait: [Option<usize>; 2],
+    ) -> [Vec<(u64, PlaceVerdict)>; 2] {
+        const POLL: u64 = 10;
+        const WAIT: u64 = 20;
+        let mut places = Places::default();
+        [0, 1].map(|second| {
+            let now = (second as u64 + 1) * SECOND;
+            for (number, reason, stack) in [(7, Reason::Poll, POLL), (8, reason, WAIT)] {
+                let spot =
+                    Spot::new(b"server", reason, StackPlace { narrow: stack, wide: stack, is_parked: false });
+                let in_epoll = in_epoll && stack == POLL;
+                places.meet(number, 1, MetWait { stack, in_epoll, ..met(Some(spot), None) }, now);
+                places.add(Waits { thread: 1, spot, stack, waker: None, ns: 5 * MS, count: 20 });
+            }
+            places.judge(now, &mut |stack, others| match (stack, others) {
+                (POLL, [WAIT]) => Some(poll),
+                (WAIT, [POLL]) => wait[second],
+                _ => panic!("{stack} {others:?}"),
+            });
+            let mut sent = places.take_unsent_verdicts(now);
+            sent.sort_unstable_by_key(|(number, _)| *number);
+            sent
+        })
+    }
+
+    #[test]
+    fn wait_inside_of_what_a_loop_calls_is_work() {
+        let work = [vec![(7, PlaceVerdict::Idle)], vec![]];
+        for reason in [Reason::Sleep, Reason::Poll, Reason::Wait, Reason::Child] {
+            assert_eq!(of_loop(true, reason, 1, [Some(3); 2]), work, "{reason:?}");
+        }
+        assert_eq!(of_loop(false, Reason::Sleep, 1, [Some(3); 2]), work);
+        let [first, then] = of_loop(true, Reason::Sleep, 1, [None, Some(3)]);
+        assert_eq!(first, [(7, PlaceVerdict::Idle), (8, PlaceVerdict::Idle)], "names are still to come");
+        assert_eq!(then, [(8, PlaceVerdict::Unknown)]);
+    }
+
+    #[test]
+    fn wait_that_is_no_further_in_than_a_poll_is_idle() {
+        let both = [vec![(7, PlaceVerdict::Idle), (8, PlaceVerdict::Idle)], vec![]];
+        for (poll, wait) in [(3, 1), (1, 1), (0, 0)] {
+            assert_eq!(of_loop(true, Reason::Sleep, poll, [Some(wait); 2]), both, "{poll} {wait}");
+        }
+        for reason in [Reason::Poll, Reason::Wait] {
+            assert_eq!(
+                of_loop(false, reason, 1, [Some(3); 2]),
+                both,
+                "either poll may be the loop's: {reason:?}"
+            );
+        }
+    }
+
     #[test]
     fn kernel_side_gets_each_verdict_once_and_again_after_a_while() {
         let mut places = Places::default();
-        places.meet(77, 1, Some(spot(10, 1)), None, SECOND);
+        places.meet(77, 1, met(Some(spot(10, 1)), None), SECOND);
         assert_eq!(places.take_unsent_verdicts(SECOND), [], "unknown is what it assumes");
         add_second(&mut places, &lock(0));
         judge(&mut places, SECOND);
         assert_eq!(places.take_unsent_verdicts(SECOND), [(77, PlaceVerdict::NotIdle)]);
         assert_eq!(places.take_unsent_verdicts(2 * SECOND), []);
-        places.meet(78, 2, Some(spot(10, 1)), None, 3 * SECOND);
+        places.meet(78, 2, met(Some(spot(10, 1)), None), 3 * SECOND);
         assert_eq!(
             places.take_unsent_verdicts(3 * SECOND),
             [(78, PlaceVerdict::NotIdle)],
             "another thread's"
         );
         assert_eq!(places.take_unsent_verdicts(30 * SECOND), [], "not used meanwhile");
-        places.meet(77, 1, Some(spot(10, 1)), None, 31 * SECOND);
+        places.meet(77, 1, met(Some(spot(10, 1)), None), 31 * SECOND);
         assert_eq!(places.take_unsent_verdicts(31 * SECOND), [(77, PlaceVerdict::NotIdle)]);
         assert_eq!(
             (of_key(&places, 77), of_key(&places, 79)),
@@ -740,7 +878,7 @@ mod tests {
         let mut places = Places::default();
         for thread in [1, 2, 3] {
             places.follow_exec(thread, 5);
-            places.meet(u64::from(thread), thread, Some(spot(10, 1)), None, SECOND);
+            places.meet(u64::from(thread), thread, met(Some(spot(10, 1)), None), SECOND);
         }
         places.follow_exec(1, 5);
         assert_eq!(places.take_gone(), Vec::<u64>::new());
@@ -767,7 +905,7 @@ mod tests {
         let mut places = Places::default();
         for number in 0..40_000u64 {
             let (thread, spot) = (number as u32, spot(number, number));
-            places.meet(number, thread, Some(spot), None, number);
+            places.meet(number, thread, met(Some(spot), None), number);
             places.add(Waits { thread, spot, stack: number + 1, waker: None, ns: MS, count: 20 });
             (0..4).for_each(|at| places.add_single(spot, number + 1, link(thread, at, at + 1, Some(1))));
             if number % 1_000 == 999 {

@@ -7,11 +7,12 @@ use wallprof_analysis::waits::Link;
 use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{Event, Meaning};
 use wallprof_probe::bpf::{constants as c, stall_record};
+use wallprof_probe::reasons::listed_syscall_name;
 
 use super::aggregates::WaitSample;
 use super::{Session, SessionError, learned_reason};
 use crate::kernel_side::KernelSide;
-use crate::places::Waits;
+use crate::places::{MetWait, Waits};
 
 impl<K: KernelSide> Session<K> {
     /// Looks at the threads that sleep already: a lock has waiters before the first of them wakes, and a rule
@@ -106,7 +107,9 @@ impl<K: KernelSide> Session<K> {
             false => PlaceVerdict::NotIdle,
         });
         if record.place != 0 {
-            self.places.meet(record.place, record.key, spot, ruled, now);
+            let stack = record.user_stack;
+            let in_epoll = listed_syscall_name(record.syscall).is_some_and(|name| name.starts_with("epoll_"));
+            self.places.meet(record.place, record.key, MetWait { spot, stack, in_epoll, ruled }, now);
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::postgres_server::Postgres;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::redis::Redis;
+use wallprof_testkit::scenario::Scenario;
 
 /// The one kind of a program.
 fn busy_periods(recording: &RecordingFile, thread: &str, tail: &str) -> Value {
@@ -78,4 +79,49 @@ fn tail_of_postgresql_is_the_lock_of_the_row_that_all_change() {
     let causes = own_causes(&kind);
     let first = causes.first().expect("a cause");
     assert_eq!(first["meaning"]["name"], "row lock", "{causes:#?}");
+}
+
+#[derive(serde::Deserialize)]
+struct Served {
+    requests: u64,
+    blocked: u64,
+    blocked_ns: u64,
+}
+
+/// No rule knows the program. Its loop polls, and the callback of every fiftieth request waits, with these arguments in
+/// this function: often enough that the place of that wait alone would be taken for one where the thread waits for work.
+fn assert_wait_in_a_callback_is_a_part_of_the_request(
+    test: &str,
+    args: &[&str],
+    state: &str,
+    function: &str,
+) {
+    let Some(_guard) = machine::reserve(test) else { return };
+    let mut scenario = Scenario::ready("eventloop", &[&["-d", "8", "-b", "20000"], args].concat());
+    let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
+    let truth = scenario.run();
+    let recording = recorder.stop();
+    let served: Served = truth.one("served");
+    assert!(served.blocked > 30, "{} of {} requests waited", served.blocked, served.requests);
+    // Half of those that waited.
+    let tail = format!("P{:.3}", 100.0 - 50.0 * served.blocked as f64 / served.requests as f64);
+    let kind = busy_periods(&recording, "loop", &tail);
+    let causes = own_causes(&kind);
+    let first = causes.first().unwrap_or_else(|| panic!("a cause: {kind}"));
+    assert!(first["state"] == state && is_in(first, function), "{causes:#?}");
+    let (found, planted) =
+        (first["ns"].as_f64().expect("ns"), served.blocked_ns as f64 / served.blocked as f64);
+    assert!((0.8..1.2).contains(&(found / planted)), "{found} ns of {planted}: {kind}");
+}
+
+#[test]
+fn sleep_in_a_callback_of_an_unknown_loop_is_a_part_of_the_request() {
+    let test = "sleep_in_a_callback_of_an_unknown_loop_is_a_part_of_the_request";
+    assert_wait_in_a_callback_is_a_part_of_the_request(test, &[], "blocked:sleep", "back_off");
+}
+
+#[test]
+fn poll_in_a_callback_of_an_unknown_loop_is_a_part_of_the_request() {
+    let test = "poll_in_a_callback_of_an_unknown_loop_is_a_part_of_the_request";
+    assert_wait_in_a_callback_is_a_part_of_the_request(test, &["-p"], "blocked:poll", "ask_backend");
 }
