@@ -131,14 +131,10 @@ pub struct Places {
 
 struct Key {
     thread: u32,
-    spot: Option<Spot>,
-    /// The user stack of the last wait there.
-    stack: u64,
-    in_epoll: bool,
+    /// The last wait there. What a rule says goes before what is learned.
+    wait: MetWait,
     /// It is inside of what the thread's loop calls, so that the wait is a part of its work. `None`: not compared yet.
     is_inner: Option<bool>,
-    /// What a rule says, which goes before what is learned.
-    ruled: Option<PlaceVerdict>,
     met: u64,
     /// The last verdict that the kernel side got, and when.
     known: PlaceVerdict,
@@ -192,25 +188,13 @@ impl Places {
 
     /// A thread waits at a place, for which the kernel side has this number.
     pub fn meet(&mut self, number: u64, thread: u32, wait: MetWait, now: u64) {
-        let MetWait { spot, stack, in_epoll, ruled } = wait;
-        let fresh = Key {
-            thread,
-            spot,
-            stack,
-            in_epoll,
-            is_inner: None,
-            ruled,
-            met: now,
-            known: PlaceVerdict::Unknown,
-            known_at: 0,
-        };
+        let fresh = Key { thread, wait, is_inner: None, met: now, known: PlaceVerdict::Unknown, known_at: 0 };
         let known = self.keys.entry(number).or_insert(fresh);
-        if known.spot != spot {
+        if known.wait.spot != wait.spot {
             known.is_inner = None;
         }
-        (known.met, known.spot, known.stack, known.ruled) = (now, spot, stack, ruled);
-        known.in_epoll = in_epoll;
-        if let Some(spot) = spot {
+        (known.met, known.wait) = (now, wait);
+        if let Some(spot) = wait.spot {
             self.waiters.insert((spot.group, thread), now);
         }
     }
@@ -280,31 +264,32 @@ impl Places {
     /// loop and the wait than between it and the poll. A thread that sleeps in its loop, and polls for an answer
     /// further in, keeps both: a loop around `poll` has only sleeps inside, one around `epoll_wait` any other wait.
     fn compare_with_loops(&mut self, depth_of: &mut DepthOf<'_>) {
-        let is_idle = |key: &Key| key.ruled.is_none() && self.verdict_of_key(key) == PlaceVerdict::Idle;
-        let is_poll = |key: &Key| key.spot.is_some_and(|spot| spot.reason == Reason::Poll);
+        let is_idle = |key: &Key| key.wait.ruled.is_none() && self.verdict_of_key(key) == PlaceVerdict::Idle;
+        let is_poll = |key: &Key| key.wait.spot.is_some_and(|spot| spot.reason == Reason::Poll);
         let mut loops: HashMap<u32, Vec<(bool, u64)>> = HashMap::new();
         for key in self.keys.values().filter(|key| is_poll(key) && is_idle(key)) {
-            loops.entry(key.thread).or_default().push((key.in_epoll, key.stack));
+            loops.entry(key.thread).or_default().push((key.wait.in_epoll, key.wait.stack));
         }
-        let is_open = |key: &Key| key.is_inner.is_none() && !key.in_epoll && loops.contains_key(&key.thread);
+        let around = |key: &Key| -> Vec<u64> {
+            let is_sleep = key.wait.spot.is_some_and(|spot| spot.reason == Reason::Sleep);
+            let of_thread = loops[&key.thread].iter();
+            of_thread.filter(|(in_epoll, _)| *in_epoll || is_sleep).map(|(_, poll)| *poll).collect()
+        };
+        let is_open =
+            |key: &Key| key.is_inner.is_none() && !key.wait.in_epoll && loops.contains_key(&key.thread);
         let open = self.keys.iter().filter(|(_, key)| is_open(key) && is_idle(key));
-        let mut open: Vec<(u32, u64)> = open.map(|(number, key)| (key.thread, *number)).collect();
+        let open = open.map(|(number, key)| (key.thread, *number, around(key)));
+        let mut open: Vec<(u32, u64, Vec<u64>)> = open.filter(|(.., around)| !around.is_empty()).collect();
         open.sort_unstable();
         let mut found = Vec::new();
-        for (thread, number) in open.into_iter().take(MOST_COMPARED) {
-            let key = &self.keys[&number];
-            let is_sleep = key.spot.is_some_and(|spot| spot.reason == Reason::Sleep);
-            let around = loops[&thread].iter().filter(|(in_epoll, _)| *in_epoll || is_sleep);
+        for (_, number, around) in open.into_iter().take(MOST_COMPARED) {
+            let stack = self.keys[&number].wait.stack;
             // All are asked for, so that their names come together.
-            let depths: Vec<_> = around
-                .map(|&(_, poll)| (depth_of(key.stack, &[poll]), depth_of(poll, &[key.stack])))
-                .collect();
+            let depths: Vec<_> =
+                around.iter().map(|&poll| (depth_of(stack, &[poll]), depth_of(poll, &[stack]))).collect();
             let is_inside = |&(wait, poll): &(Option<usize>, Option<usize>)| Some(wait? > poll?);
             let inside: Option<Vec<bool>> = depths.iter().map(is_inside).collect();
-            // A loop may be met later.
-            found.extend(
-                inside.filter(|inside| !inside.is_empty()).map(|inside| (number, inside.contains(&true))),
-            );
+            found.extend(inside.map(|inside| (number, inside.contains(&true))));
         }
         for (number, is_inner) in found {
             if let Some(key) = self.keys.get_mut(&number) {
@@ -401,8 +386,8 @@ impl Places {
     }
 
     fn verdict_of_key(&self, key: &Key) -> PlaceVerdict {
-        let learned = || key.spot.map_or(PlaceVerdict::Unknown, |spot| self.verdict_of(spot));
-        key.ruled.unwrap_or_else(learned)
+        let learned = || key.wait.spot.map_or(PlaceVerdict::Unknown, |spot| self.verdict_of(spot));
+        key.wait.ruled.unwrap_or_else(learned)
     }
 
     /// What was learned of a place.
@@ -414,13 +399,14 @@ impl Places {
     /// only learned: what it waits for elsewhere, a command that sleeps, say, is a part of its work. So is what
     /// it waits for inside of what its loop calls.
     pub fn take_unsent_verdicts(&mut self, now: u64) -> Vec<(u64, PlaceVerdict)> {
-        let is_ruled_idle = |key: &&Key| key.ruled == Some(PlaceVerdict::Idle);
+        let is_ruled_idle = |key: &&Key| key.wait.ruled == Some(PlaceVerdict::Idle);
         let known: HashSet<u32> = self.keys.values().filter(is_ruled_idle).map(|key| key.thread).collect();
         let mut unsent = Vec::new();
         for (number, key) in &self.keys {
             let verdict = match self.verdict_of_key(key) {
                 PlaceVerdict::Idle
-                    if key.ruled.is_none() && (known.contains(&key.thread) || key.is_inner == Some(true)) =>
+                    if key.wait.ruled.is_none()
+                        && (known.contains(&key.thread) || key.is_inner == Some(true)) =>
                 {
                     PlaceVerdict::Unknown
                 }
@@ -430,7 +416,7 @@ impl Places {
                 && key.met == now
                 && now.saturating_sub(key.known_at) >= REPEAT_NS;
             let is_reviewed = || {
-                let place = key.spot.and_then(|spot| self.places.get(&spot.place));
+                let place = key.wait.spot.and_then(|spot| self.places.get(&spot.place));
                 verdict == PlaceVerdict::Unknown && place.is_some_and(|place| place.reviewed > key.known_at)
             };
             if verdict != key.known || may_be_forgotten || is_reviewed() {
