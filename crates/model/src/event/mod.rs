@@ -51,7 +51,7 @@ pub enum Event {
     ThreadEnd {
         /// The thread; [`Event::Thread`] has defined it.
         thread: ThreadKey,
-        /// The end of what is known of the thread. Monotonic clock, ns.
+        /// The thread's end, or the last time at which the source observed it. Monotonic clock, ns.
         at: MonoNs,
     },
     /// A file that frames refer to.
