@@ -204,6 +204,24 @@ pub(crate) fn build_id_in_notes(notes: &[u8], align: u64) -> Option<&[u8]> {
     notes.map_while(Result::ok).find(is_build_id).map(|note| note.desc())
 }
 
+/// One note of a note section.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoteFields<'a> {
+    pub kind: u32,
+    /// Without the zero byte at its end.
+    pub owner: &'a [u8],
+    pub description: &'a [u8],
+}
+
+/// The notes of a section that aligns them to 4 bytes. `None` for a damaged note, which ends the list.
+pub(crate) fn notes(bytes: &[u8]) -> impl Iterator<Item = Option<NoteFields<'_>>> {
+    let notes = NoteIterator::<Header64>::new(LE, 4, bytes).into_iter().flatten();
+    notes.map(|note| {
+        let note = note.ok()?;
+        Some(NoteFields { kind: note.n_type(LE).0, owner: note.name(), description: note.desc() })
+    })
+}
+
 fn records<'a, T: 'a>(
     bytes: &'a [u8],
     size: usize,

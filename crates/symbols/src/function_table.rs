@@ -64,11 +64,9 @@ impl FunctionTable {
         let Some(file) = &module.file else { return FunctionTable::default() };
         let Ok(sections) = Sections::read(file.as_ref()) else { return FunctionTable::default() };
         let mut extents = Vec::new();
-        let own = add_symbols(file.as_ref(), &sections, ".symtab", &sections, &mut extents);
-        if !own {
-            add_separate_symbols(module, options, file, &sections, &mut extents);
-        }
-        add_symbols(file.as_ref(), &sections, ".dynsym", &sections, &mut extents);
+        each_symbol_table(module, options, file, &sections, &mut |source, tables, name| {
+            add_symbols(source, tables, name, &sections, &mut extents)
+        });
         let plt = PltNames::read(file.as_ref(), &sections);
         extents.extend(plt.extents().map(|(start, end)| Found { start, end, entry: start }));
         let mut stubs: Vec<u64> = plt.extents().map(|(start, _)| start).collect();
@@ -108,6 +106,13 @@ impl FunctionTable {
         self.extents.get(number).map(|extent| extent.start)
     }
 
+    /// The parts of the function whose entry is at this address, each from its start to its end.
+    pub(crate) fn parts(&self, entry: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let number = self.extents.binary_search_by_key(&entry, |extent| extent.start).ok();
+        let of_function = move |extent: &&Extent| Some(extent.entry as usize) == number;
+        self.extents.iter().filter(of_function).map(|extent| (extent.start, extent.end))
+    }
+
     /// Whether the function with this number is a PLT stub, which only jumps to another one.
     pub fn is_stub(&self, number: usize) -> bool {
         self.entry(number).is_some_and(|entry| self.stubs.binary_search(&entry).is_ok())
@@ -132,17 +137,34 @@ struct Found {
     entry: u64,
 }
 
-/// Adds the functions of the first separate debug file that has symbols, or of MiniDebugInfo.
-fn add_separate_symbols(
+/// Reads one symbol table of a file, by its name; false where it has no function.
+pub(crate) type ReadTable<'a> = dyn FnMut(&dyn ReadAt, &Sections, &str) -> bool + 'a;
+
+/// Calls `read` with the full symbols of a module's file. If there are none, it calls `read` with those of the
+/// first separate debug file that has some, or of MiniDebugInfo. The dynamic symbols come last.
+pub(crate) fn each_symbol_table(
+    module: &ModuleFile,
+    options: &ResolverOptions,
+    file: &File,
+    sections: &Sections,
+    read: &mut ReadTable<'_>,
+) {
+    if !read(file, sections, ".symtab") {
+        read_separate_symbols(module, options, file, sections, read);
+    }
+    read(file, sections, ".dynsym");
+}
+
+fn read_separate_symbols(
     module: &ModuleFile,
     options: &ResolverOptions,
     file: &File,
     code: &Sections,
-    found: &mut Vec<Found>,
+    read: &mut ReadTable<'_>,
 ) {
     for debug in debug_file::find(options, &module.module) {
         if let Some(sections) = &debug.sections
-            && add_symbols(&debug.file, sections, ".symtab", code, found)
+            && read(&debug.file, sections, ".symtab")
         {
             return;
         }
@@ -150,7 +172,20 @@ fn add_separate_symbols(
     if let Some(Ok(mini)) = mini_debug::unpack(file, code, &Deadline::default())
         && let Ok(sections) = Sections::read(mini.as_slice())
     {
-        add_symbols(mini.as_slice(), &sections, ".symtab", code, found);
+        read(&Image(&mini), &sections, ".symtab");
+    }
+}
+
+/// Bytes in memory, as a source with a known size.
+struct Image<'a>(&'a [u8]);
+
+impl ReadAt for Image<'_> {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.0.read_exact_at(buffer, offset)
+    }
+
+    fn size(&self) -> std::io::Result<u64> {
+        ReadAt::size(self.0)
     }
 }
 

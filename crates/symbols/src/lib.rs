@@ -74,6 +74,7 @@ mod parsed_module;
 mod pending;
 mod plt;
 mod private_copy;
+mod probe_sites;
 mod process;
 mod process_owner;
 mod read_at;
@@ -106,6 +107,10 @@ pub use maps::{MapsLine, executable_maps};
 pub use module::{ModuleFile, Payer};
 pub use needed::files_of_program;
 pub use pending::{Batch, Origin, PendingFrames};
+pub use probe_sites::{
+    FileIdentity, MAX_ENDS, MAX_FUNCTION, MAX_PROBES, ProbeSite, ProbeSites, ProbeSitesError, SiteProblem,
+    SpanTarget, SpanTargetError, probe_sites, probe_sites_with,
+};
 pub use process::{
     CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel,
 };
