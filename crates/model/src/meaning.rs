@@ -70,7 +70,8 @@ pub struct WaitRow {
     pub id: u64,
     /// The waiting thread.
     pub thread: ThreadKey,
-    /// Blocked, or runnable where the wait for a CPU after the wakeup was the longer part.
+    /// Blocked; runnable where the wait for a CPU after the wakeup was the longer part, or has a row of its own; or
+    /// preempted.
     pub reason: StallReason,
     /// Monotonic clock, ns.
     pub start: MonoNs,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The stalls that are waits, or time slices of one that waited for a CPU for longer, in the form in which the search for meanings reads them: without names, so that
-//! a million takes about a second.
+//! The stalls that are waits, those for a CPU included, in the form in which the search for meanings reads them:
+//! without names, so that a million takes about a second.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,13 +40,7 @@ pub(crate) fn each(reader: &Reader, mut found: impl FnMut(WaitRow)) -> SqlResult
         let Some(row) = rows.next()? else { break };
         reader.read_row("waits", at, most);
         let wait = from_row(reader, row)?;
-        let is_found = match wait.reason {
-            StallReason::Blocked(_) => true,
-            // A wait that was blocked for less time than it then waited for a CPU.
-            StallReason::Runnable => wait.asked_ns.is_some() && wait.blocked_ns > 0,
-            _ => false,
-        };
-        if is_found {
+        if let StallReason::Blocked(_) | StallReason::Runnable | StallReason::Preempted = wait.reason {
             found(wait);
         }
     }

@@ -40,7 +40,7 @@ use rules::Matcher;
 pub use rules::{Rule, Rules, RulesError, RulesOfFunctions};
 use slices::Single;
 pub use slices::is_continued;
-use turns::{Stacks, Use};
+use turns::{CpuWait, Stacks, Use};
 pub use words::WordRule;
 
 /// Innermost functions that the waiters of one lock have in common. In PostgreSQL the lock manager is the
@@ -70,6 +70,9 @@ pub const JUDGED_DEPTH: usize = 8;
 /// Single waits that are kept, at 64 bytes each. Of a recording with more, the first ones are judged.
 const MOST_SINGLES: usize = 1 << 20;
 
+/// Waits for a CPU that are kept, at 24 bytes each.
+const MOST_CPU_WAITS: usize = 1 << 20;
+
 /// Places that are judged, and sums of their waits. Further ones have no meaning.
 const MOST_PLACES: usize = 1 << 16;
 const MOST_SUMS: usize = 1 << 20;
@@ -89,6 +92,7 @@ pub struct Waits {
     /// User stacks of each thread, those of its waits included.
     stacks: HashMap<ThreadKey, HashSet<StackId>>,
     singles: Vec<Single>,
+    cpu_waits: Vec<CpuWait>,
     /// By stall, the meanings of words.
     words: HashMap<u64, Arc<WordMeaning>>,
     /// By stall, of waits whose other end says that the thread is idle.
@@ -221,11 +225,20 @@ impl Waits {
 
     pub fn add_wait(&mut self, wait: &WaitRow) {
         let Some(&program) = self.programs.get(&wait.thread) else { return };
+        if self.cpu_waits.len() < MOST_CPU_WAITS {
+            self.cpu_waits.extend(CpuWait::of(wait));
+        }
         let is_kept = match wait.reason {
             StallReason::Blocked(reason) => {
-                self.meet(Place { program, user: wait.user, kernel: wait.kernel }, reason)
+                let place = Place { program, user: wait.user, kernel: wait.kernel };
+                // A thread that runs while the recording ends may be in its next wait when the recorder reads the
+                // stack of the open one. In the place of a lock that is no other reason.
+                let is_of_next = wait.open && self.reasons.get(&place) == Some(&Reason::Lock);
+                is_of_next || self.meet(place, reason)
             }
-            reason => reason == StallReason::Runnable,
+            // A slice that was blocked for less time than it then waited for a CPU.
+            StallReason::Runnable => wait.asked_ns.is_some() && wait.blocked_ns > 0,
+            _ => false,
         };
         if is_kept && self.singles.len() < MOST_SINGLES {
             self.singles.extend(Single::new(wait));
@@ -276,6 +289,7 @@ impl Waits {
             meanings.set_peer(stall, meaning);
         }
         self.singles.sort_unstable_by_key(|wait| (wait.thread, wait.start, wait.id));
+        self.cpu_waits.sort_unstable();
         let mut functions = Functions::default();
         let firsts = self.slices(&mut functions, &mut resolve)?;
         self.attribute_slices(&firsts);
@@ -403,7 +417,7 @@ impl Waits {
                 _ => {}
             }
         }
-        Ok(Turns { uses: turns::uses(&self.singles, &stacks), places })
+        Ok(Turns { uses: turns::uses(&self.singles, &self.cpu_waits, &stacks), places })
     }
 
     /// Names them one by one. Waits of which only sums are known are for what most others of the thread are for, or
@@ -982,6 +996,52 @@ mod tests {
         };
         assert!(is_idle(2, 2) && is_idle(999, 1), "their turn, and a wait that goes on");
         assert!(!is_idle(rows.len() as u64, 1), "the other lock");
+    }
+
+    /// At the end of the recording two workers wait for their turn. A third one's sleep ended just then, and the
+    /// recorder read the stack of its next wait, which is theirs.
+    #[test]
+    fn open_wait_with_the_stack_of_the_next_one_does_not_make_a_turn_another_wait() {
+        let (epoll, mutex, open) = (StackId(3), StackId(1), StackId(6));
+        let mut rows: Vec<(u32, StackId, Reason, u64, u64, u32)> = (0..20u64)
+            .flat_map(|turn| {
+                let (one, other, at) = (1 + (turn % 2) as u32, 2 - (turn % 2) as u32, turn * 20);
+                [(one, epoll, Reason::Poll, at, at + 19, 9), (other, mutex, Reason::Lock, at, at + 19, one)]
+            })
+            .collect();
+        let last = rows.len() as u64;
+        rows.extend([
+            (1, mutex, Reason::Lock, 400, 460, 0),
+            (2, mutex, Reason::Lock, 420, 460, 0),
+            (3, mutex, Reason::Sleep, 459, 460, 0),
+        ]);
+        let waits: Vec<_> =
+            rows.iter().map(|&(thread, _, _, from, to, _)| (thread, from, to, None)).collect();
+        let mut recorded = Recorded::new(1, &waits);
+        for (wait, &(_, user, reason, .., waker)) in recorded.0.iter_mut().zip(&rows) {
+            (wait.user, wait.kernel) = (Some(user), Some(user));
+            (wait.reason, wait.waker) = (StallReason::Blocked(reason), Some(ThreadKey(waker)));
+            if wait.id > last {
+                (wait.open, wait.kernel, wait.waker) = (true, Some(open), None);
+            }
+        }
+        // Open waits have no sample yet.
+        let mut waits =
+            Recorded(recorded.0.iter().filter(|wait| !wait.open).cloned().collect()).waits(&["server"; 3]);
+        recorded.0.iter().filter(|wait| wait.open).for_each(|wait| waits.add_wait(wait));
+        let resolve = |id: StackId| -> Result<ResolvedStack, Infallible> {
+            Ok(stack(if id == epoll {
+                &["ep_poll", "epoll_wait", "serve"]
+            } else {
+                &["lock_accept", "serve"]
+            }))
+        };
+        let Ok(meanings) = waits.finish(&Rules::default(), resolve);
+        let name = |stall, thread| {
+            let meaning = meanings.of_stall(stall, ThreadKey(thread), Some(mutex), Some(open));
+            meaning.map(|meaning| meaning.name.as_str())
+        };
+        assert_eq!([name(last + 1, 1), name(last + 2, 2)], [Some(TURN); 2]);
     }
 
     #[test]

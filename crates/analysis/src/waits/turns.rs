@@ -11,11 +11,15 @@
 //! Queue.get   waits | woken by a process that got what it waited for in the pipe | waits in the pipe itself
 //! a worker    waits | woken by a worker that got what it waited for in epoll or accept | waits there itself
 //! ```
+//!
+//! A worker keeps its turn, and its place in the queue for it, while it has no CPU. That time is the machine's, and
+//! says nothing of what others wait for. The waiters for a file lock are a queue. A waiter that is woken and finds the
+//! lock taken again wakes the next one in the queue: so workers that wait for their turn wake each other.
 
 use std::collections::{HashMap, HashSet};
 
 use wallprof_model::profile::ResolvedStack;
-use wallprof_model::{FrameKind, Reason, StackId, StallReason, ThreadKey};
+use wallprof_model::{FrameKind, Reason, StackId, StallReason, ThreadKey, WaitRow};
 
 use super::slices::Single;
 use crate::site;
@@ -37,6 +41,9 @@ const MOSTLY: u64 = 2;
 
 /// A thread that releases semaphores as often as this part of its own waits has a lock.
 const RELEASES: u64 = 4;
+
+/// Shorter waits for a CPU are left out, ns: each wait ends in one.
+const LEAST_CPU_WAIT_NS: u64 = 100_000;
 
 /// The kernel's functions that wait for the next client, or for any of several.
 const NEXT_CLIENT: [&str; 5] =
@@ -92,9 +99,31 @@ impl Stacks {
     }
 }
 
-/// What the waits for semaphores and for locks are for, of all single waits by thread and start. The result has the
-/// index of each such wait that a known thread ended; without a use it is for a lock, or unknown.
-pub(super) fn uses(singles: &[Single], stacks: &Stacks) -> Vec<(usize, Option<Use>)> {
+/// A thread that could run and had no CPU, times in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CpuWait {
+    thread: ThreadKey,
+    start: u64,
+    end: u64,
+}
+
+impl CpuWait {
+    /// `None` for a wait after whose wakeup the thread ran soon, and for one that goes on.
+    pub fn of(wait: &WaitRow) -> Option<Self> {
+        let blocked_ns = match wait.reason {
+            StallReason::Preempted => 0,
+            _ => wait.blocked_ns,
+        };
+        let start = wait.start.0.saturating_add(blocked_ns);
+        let is_kept = !wait.open && wait.end.0.saturating_sub(start) >= LEAST_CPU_WAIT_NS;
+        is_kept.then_some(CpuWait { thread: wait.thread, start, end: wait.end.0 })
+    }
+}
+
+/// What the waits for semaphores and for locks are for, of all single waits by thread and start, and of the threads'
+/// waits for a CPU in the same order. The result has the index of each such wait that a known thread ended; without a
+/// use it is for a lock, or unknown.
+pub(super) fn uses(singles: &[Single], cpu_waits: &[CpuWait], stacks: &Stacks) -> Vec<(usize, Option<Use>)> {
     let waits = |accepts: &dyn Fn(&Single) -> bool| -> Vec<usize> {
         (0..singles.len()).filter(|&at| singles[at].waker.is_some() && accepts(&singles[at])).collect()
     };
@@ -103,15 +132,15 @@ pub(super) fn uses(singles: &[Single], stacks: &Stacks) -> Vec<(usize, Option<Us
     if !semaphores.is_empty() {
         let inputs = Inputs::of(singles, &semaphores, |wait| stacks.is_in_pipe(wait));
         let producers = producers(singles, &semaphores, stacks);
-        uses.extend(semaphores.into_iter().map(|at| match producers.contains(&singles[at].thread) {
-            true => (at, Some(Use::Space)),
-            false => (at, inputs.turn(&singles[at])),
-        }));
+        let (space, turns): (Vec<usize>, _) =
+            semaphores.into_iter().partition(|&at| producers.contains(&singles[at].thread));
+        uses.extend(space.into_iter().map(|at| (at, Some(Use::Space))));
+        uses.extend(inputs.turns(singles, cpu_waits, turns));
     }
     if !stacks.next_client.is_empty() {
         let locks = waits(&|wait| wait.reason == StallReason::Blocked(Reason::Lock));
         let inputs = Inputs::of(singles, &locks, |wait| stacks.is_for_next_client(wait));
-        uses.extend(locks.into_iter().map(|at| (at, inputs.turn(&singles[at]))));
+        uses.extend(inputs.turns(singles, cpu_waits, locks));
     }
     uses
 }
@@ -189,12 +218,38 @@ impl Inputs {
         Inputs { times: joined(&waits), workers }
     }
 
-    /// Whether a worker waits for its turn: another one waits for work for most of that time. It waits for no work
-    /// itself meanwhile.
-    fn turn(&self, wait: &Single) -> Option<Use> {
-        let covered_ns = self.until(wait.woken()).saturating_sub(self.until(wait.start));
-        let is_turn = self.workers.contains(&wait.thread) && covered_ns * MOSTLY >= wait.blocked_ns.max(1);
-        is_turn.then_some(Use::Turn)
+    /// Which of the waits are for a turn. A worker waits for its turn if, for most of that time, another one waits for
+    /// work, or the one that wakes it waits for its own turn in the same place. Neither counts time in which the waker
+    /// has no CPU. The worker waits for no work itself meanwhile.
+    fn turns(
+        &self,
+        singles: &[Single],
+        cpu_waits: &[CpuWait],
+        mut waits: Vec<usize>,
+    ) -> Vec<(usize, Option<Use>)> {
+        waits.sort_unstable_by_key(|&at| (singles[at].woken(), at));
+        // By thread, ascending.
+        let mut turns: HashMap<ThreadKey, Vec<&Single>> = HashMap::new();
+        let mut uses = Vec::with_capacity(waits.len());
+        for at in waits {
+            let wait = &singles[at];
+            let (from, to) = (wait.start, wait.woken());
+            let waker = wait.waker.filter(|&waker| waker != wait.thread);
+            let of_waker = waker.and_then(|waker| turns.get(&waker)).map_or(&[][..], Vec::as_slice);
+            let during = of_waker.iter().rev().take_while(|turn| turn.woken() > from);
+            let queued = during.filter(|turn| turn.user() == wait.user());
+            let queued_ns: u64 = queued.map(|turn| turn.woken() - turn.start.max(from)).sum();
+            let input_ns = self.until(to).saturating_sub(self.until(from));
+            let without_cpu_ns = waker.map_or(0, |waker| cpu_wait_ns(cpu_waits, waker, from, to));
+            let with_cpu_ns = wait.blocked_ns.saturating_sub(without_cpu_ns).max(1);
+            let is_turn = self.workers.contains(&wait.thread)
+                && input_ns.max(queued_ns).saturating_mul(MOSTLY) >= with_cpu_ns;
+            if is_turn {
+                turns.entry(wait.thread).or_default().push(wait);
+            }
+            uses.push((at, is_turn.then_some(Use::Turn)));
+        }
+        uses
     }
 
     /// How long a worker waited for work before this time, ns.
@@ -205,6 +260,13 @@ impl Inputs {
             sum + end.min(at).saturating_sub(start)
         })
     }
+}
+
+/// How long a thread had no CPU in this time, ns.
+fn cpu_wait_ns(cpu_waits: &[CpuWait], thread: ThreadKey, from: u64, to: u64) -> u64 {
+    let first = cpu_waits.partition_point(|wait| (wait.thread, wait.end) <= (thread, from));
+    let during = cpu_waits[first..].iter().take_while(|wait| wait.thread == thread && wait.start < to);
+    during.map(|wait| wait.end.min(to).saturating_sub(wait.start.max(from))).sum()
 }
 
 /// Intervals by start, those that overlap as one, each with the length of all before it.
@@ -235,13 +297,22 @@ mod tests {
     const READ: u64 = 3;
     const MUTEX: u64 = 4;
     const EPOLL: u64 = 5;
+    const OTHER_MUTEX: u64 = 6;
 
     /// Threads and their waits: thread, stack, start and end in ms, waker.
     fn found(waits: &[(u32, u64, u64, u64, u32)]) -> Vec<(u32, Option<Use>)> {
+        found_with(waits, &[])
+    }
+
+    /// The same with waits for a CPU: thread, start and end in ms.
+    fn found_with(
+        waits: &[(u32, u64, u64, u64, u32)],
+        cpu_waits: &[(u32, u64, u64)],
+    ) -> Vec<(u32, Option<Use>)> {
         let single = |(id, &(thread, user, start, end, waker)): (usize, &(u32, u64, u64, u64, u32))| {
             let reason = match user {
                 READ => Reason::Pipe,
-                MUTEX => Reason::Lock,
+                MUTEX | OTHER_MUTEX => Reason::Lock,
                 EPOLL => Reason::Poll,
                 _ => Reason::Wait,
             };
@@ -263,7 +334,14 @@ mod tests {
         let mut singles: Vec<Single> = waits.iter().enumerate().filter_map(single).collect();
         singles.sort_unstable_by_key(|wait| (wait.thread, wait.start, wait.id));
         let (semaphores, next_client) = ([StackId(SEMAPHORE)].into(), [StackId(EPOLL)].into());
-        let uses = uses(&singles, &Stacks { semaphores, next_client });
+        let cpu_wait = |&(thread, start, end): &(u32, u64, u64)| CpuWait {
+            thread: ThreadKey(thread),
+            start: start * MS,
+            end: end * MS,
+        };
+        let mut cpu_waits: Vec<CpuWait> = cpu_waits.iter().map(cpu_wait).collect();
+        cpu_waits.sort_unstable();
+        let uses = uses(&singles, &cpu_waits, &Stacks { semaphores, next_client });
         uses.into_iter().map(|(at, what)| (singles[at].thread.0, what)).collect()
     }
 
@@ -334,6 +412,72 @@ mod tests {
         let waits: Vec<_> = workers(EPOLL, MUTEX, 18).into_iter().flat_map(sleeps).flatten().collect();
         assert_eq!(turns(&waits), 0);
         assert_eq!(turns(&workers(EPOLL, MUTEX, 12)), 10, "it computed, or had no CPU");
+    }
+
+    /// The worker whose turn it is waits for a client from `from` to `to` ms of 20, and has no CPU from `off` to `on`.
+    fn turns_without_cpu((from, to): (u64, u64), (off, on): (u64, u64)) -> usize {
+        let mut waits = workers(EPOLL, MUTEX, to);
+        waits.iter_mut().filter(|wait| wait.1 == EPOLL).for_each(|wait| wait.2 += from);
+        let holder = |turn: u64| 1 + (turn % 2) as u32;
+        let cpu_waits: Vec<_> = (0..10).map(|turn| (holder(turn), turn * 20 + off, turn * 20 + on)).collect();
+        found_with(&waits, &cpu_waits).iter().filter(|(_, what)| *what == Some(Use::Turn)).count()
+    }
+
+    #[test]
+    fn worker_without_a_cpu_keeps_its_turn() {
+        assert_eq!(turns_without_cpu((0, 8), (8, 19)), 10, "after it got a client");
+        assert_eq!(turns_without_cpu((12, 19), (0, 12)), 10, "after it got the turn");
+    }
+
+    /// Worker 2 waits for its turn until 212 ms. Worker 3 waits for worker 2 in `place`, from 203 ms until 220 ms, of
+    /// which 7 ms are known as a wait for work.
+    fn queue(place: u64) -> Vec<(u32, u64, u64, u64, u32)> {
+        let mut waits = workers(EPOLL, MUTEX, 19);
+        waits.extend([
+            (3, EPOLL, 200, 210, 9),
+            (1, MUTEX, 201, 211, 3),
+            (2, MUTEX, 202, 212, 1),
+            (3, place, 203, 220, 2),
+        ]);
+        waits
+    }
+
+    #[test]
+    fn worker_behind_one_that_waits_for_its_turn_waits_for_its_own() {
+        let is_turn = |place| found(&queue(place)).contains(&(3, Some(Use::Turn)));
+        assert!(is_turn(MUTEX));
+        assert!(!is_turn(OTHER_MUTEX), "a lock that worker 2 keeps while it waits for its turn");
+    }
+
+    #[test]
+    fn holder_that_works_has_a_lock_also_where_it_waited_for_a_cpu() {
+        assert_eq!(turns_without_cpu((0, 4), (8, 15)), 0, "4 ms of the 13 that are not the machine's");
+        let of_others: Vec<_> = (0..10).map(|turn| (9, turn * 20 + 8, turn * 20 + 19)).collect();
+        assert!(found_with(&workers(EPOLL, MUTEX, 8), &of_others).iter().all(|(_, what)| what.is_none()));
+    }
+
+    #[test]
+    fn waits_for_a_cpu_start_at_the_wakeup() {
+        let row = |reason, blocked_ms: u64, open| WaitRow {
+            id: 1,
+            thread: ThreadKey(1),
+            reason,
+            start: MonoNs(100 * MS),
+            end: MonoNs(150 * MS),
+            blocked_ns: blocked_ms * MS,
+            asked_ns: None,
+            open,
+            user: None,
+            kernel: None,
+            waker: None,
+        };
+        let cpu_wait = |row: WaitRow| CpuWait::of(&row).map(|wait| (wait.start / MS, wait.end / MS));
+        let blocked = StallReason::Blocked(Reason::Poll);
+        assert_eq!(cpu_wait(row(blocked, 40, false)), Some((140, 150)));
+        assert_eq!(cpu_wait(row(StallReason::Runnable, 10, false)), Some((110, 150)));
+        assert_eq!(cpu_wait(row(StallReason::Preempted, 0, false)), Some((100, 150)));
+        assert_eq!(cpu_wait(row(blocked, 50, false)), None);
+        assert_eq!(cpu_wait(row(blocked, 40, true)), None);
     }
 
     /// A loop that keeps a lock while it waits for clients keeps others waiting who have other work.
