@@ -5,8 +5,8 @@ packages="openjdk-17-jdk-headless|openjdk-21-jdk-headless"
 kind=lock-wait
 text='orders (and another thread )?of java waited for a lock .*audit held it, itself off the CPU .*wait in'
 prepare() { classes=$(program Locks.java); }
-cause() { run_as_target java -Xcomp -XX:TieredStopAtLevel=1 -cp "$classes" Locks reentrant slow "$SECONDS_OF_RUN"; }
-twin() { run_as_target java -Xcomp -XX:TieredStopAtLevel=1 -cp "$classes" Locks reentrant quick "$SECONDS_OF_RUN"; }
+cause() { run_as_target java -Xcomp -XX:TieredStopAtLevel=1 -XX:+PreserveFramePointer -cp "$classes" Locks reentrant slow "$SECONDS_OF_RUN"; }
+twin() { run_as_target java -Xcomp -XX:TieredStopAtLevel=1 -XX:+PreserveFramePointer -cp "$classes" Locks reentrant quick "$SECONDS_OF_RUN"; }
 target() {
     local pid
     [ -s "$WORK/target" ] || return 1

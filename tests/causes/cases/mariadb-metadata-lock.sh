@@ -2,7 +2,7 @@
 # A transaction that has read a table stays open; ALTER TABLE waits for it, and readers wait for ALTER TABLE.
 packages="mariadb-server"
 kind=lock-wait
-text='mariadbd .*waited for a metadata lock in MDL_wait::timed_wait.*(mariadbd [0-9]+ held it|they held it in turn).*sleep'
+text='mariadbd .*waited for a metadata lock in MDL_wait::timed_wait.*((mariadbd|one_connection) [0-9]+ held it|they held it in turn).*sleep'
 . "$HERE/servers.sh"
 
 prepare() {
