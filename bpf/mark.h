@@ -93,7 +93,7 @@ NOINLINE int find_mark_slot(struct task_struct *task, struct thread_state *t, u6
     struct mark_slot_key key = {};
     struct mark_slot *found;
 
-    if (!task || !t)
+    if (!task || !t || t->marking)
         return 0;
     t->marks_seen = mark_slots_version;
     key.tgid = task->tgid;
@@ -109,9 +109,9 @@ NOINLINE int find_mark_slot(struct task_struct *task, struct thread_state *t, u6
     t->mark_exec_id = found->exec_id;
     /* The states of spans are known from here on. */
     t->marked = MARK_SLOT_FOUND;
+    t->marked_ns = ~0ULL;
     t->marked_from = now;
-    emit_marked(t, now);
-    t->marked = 0;
+    change_mark(t, 0, now);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "noise.h"
 #include "samples.h"
 #include "seconds.h"
+#include "span_probes.h"
 #include "stack.h"
 
 /* The time that one sample of the ledger's clock stands for. */
@@ -77,7 +78,8 @@ ALWAYS_INLINE void take_sample(void *ctx, struct cpu_state *cpu, u64 now, bool u
     count_sample(&key, weight);
     if (ledger_clock) {
         emit_holder_sample(task, t, now, &key);
-        within = (is_late(t, now) ? LATE_IN_BUSY : 0) | (is_marked(task, t) ? LATE_IN_MARKED : 0);
+        within = (is_late(t, now) ? LATE_IN_BUSY : 0) | (is_marked(task, t) ? LATE_IN_MARKED : 0) |
+                 (is_probed(task) ? LATE_IN_PROBED : 0);
         if (within)
             emit_late(t, now, key.what, weight, 0, key.user_stack, key.kernel_stack, within);
     }

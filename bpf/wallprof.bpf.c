@@ -12,6 +12,7 @@
 #include "open_waits.bpf.c"
 #include "sampler.bpf.c"
 #include "snapshot.bpf.c"
+#include "span_probes.bpf.c"
 #include "switch.bpf.c"
 #include "wakeup.bpf.c"
 

@@ -11,6 +11,7 @@
 // the lock. `engine` serves them in a loop around poll, and works for 100 µs in each.
 //
 // With -m, `engine` marks its requests with wallprof.h: the kind `request`, and in it the stage `registry`.
+// USDT probes are where these marks are: request__begin and request__end of the provider `requests`.
 //
 // The run lasts until there are 1,800 requests, with -m as many that were marked.
 //
@@ -28,6 +29,7 @@
 #include "truth.h"
 
 #include "../include/wallprof.h"
+#include "usdt.h"
 
 #define PAUSE_NS (1500 * NS_PER_US)
 #define WORK_NS (20 * NS_PER_US)
@@ -104,6 +106,7 @@ static uint64_t serve(int number, uint64_t sent_ns, uint64_t queued_before_ns) {
     request->waited_ns = 0;
     request->marked = false;
     request->from_ns = now_ns();
+    USDT_PROBE("requests", "request__begin");
     if (marks)
         wallprof_begin("request");
     request->start_ns = now_ns();
@@ -113,6 +116,7 @@ static uint64_t serve(int number, uint64_t sent_ns, uint64_t queued_before_ns) {
     request->end_ns = now_ns();
     if (marks)
         wallprof_end();
+    USDT_PROBE("requests", "request__end");
     request->to_ns = now_ns();
     uint64_t queued_after_ns = queued_ns();
     request->queued_ns = queued_after_ns - queued_before_ns;

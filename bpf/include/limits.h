@@ -31,6 +31,8 @@
 /* Rows of busy periods: thread, second, length. */
 #define MAX_SPAN_CELLS 65536
 #define MAX_MARK_SLOTS 65536
+/* Options --span. A power of two. */
+#define MAX_SPAN_PROBES 8
 #define MARK_FLUSH_NS 10000
 /* Busy periods of a thread that are emitted one by one: the first of each second, one in so many after that,
  * some that last longer than most and than nearly all, and each that is longer than those before it in its

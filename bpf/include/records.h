@@ -82,6 +82,7 @@ enum record_type {
     RECORD_SPAN = 7,
     RECORD_LATE = 8,
     RECORD_MARKED = 9,
+    RECORD_PROBED = 10,
 };
 
 /* A thread as it is now: from the iterator, and once more when it ends. */
@@ -451,6 +452,7 @@ _Static_assert(sizeof(struct span_record) == 24 + sizeof(struct span_states), "s
  * samples by stack have them, too. */
 #define LATE_IN_BUSY 1
 #define LATE_IN_MARKED 2
+#define LATE_IN_PROBED 4
 
 struct late_record {
     u32 type;
@@ -495,6 +497,28 @@ struct marked_record {
 
 _Static_assert(sizeof(struct marked_record) == 40 + sizeof(struct span_states),
                "marked_record has no padding");
+
+/* What the cookie of a probe of --span has: the number of the option, and whether the probe is at a
+ * function's start or end. */
+#define SPAN_PROBE_MASK (MAX_SPAN_PROBES - 1)
+#define SPAN_PROBE_CALL 0x100
+/* The probe is at a conditional jump out of the function: `tttn` of its opcode follows. */
+#define SPAN_PROBE_CONDITION 0x200
+#define SPAN_PROBE_CONDITION_SHIFT 12
+
+/* One span of --span, and what the ledger gained meanwhile: its running time up to the last switch only. */
+struct probed_record {
+    u32 type;
+    u32 key;
+    u64 start;
+    u64 end;
+    u32 span; /* the number of its --span */
+    u32 unused;
+    struct span_states states;
+};
+
+_Static_assert(sizeof(struct probed_record) == 32 + sizeof(struct span_states),
+               "probed_record has no padding");
 
 struct span_key {
     u32 key;
@@ -575,9 +599,11 @@ enum loss {
     LOSS_NOISE_FULL = 11, /* rows about guarded CPUs */
     LOSS_CROSS_CALLS_FULL = 12,
     LOSS_SPANS_FULL = 13,
-    LOSS_OVER_BUDGET = 14, /* busy periods over their budget, not emitted one by one */
-    LOSS_ENDS_FULL = 15,   /* ends of threads that found a full ring */
-    LOSSES = 16,
+    LOSS_OVER_BUDGET = 14,       /* busy periods over their budget, not emitted one by one */
+    LOSS_ENDS_FULL = 15,         /* ends of threads that found a full ring */
+    LOSS_PROBED_SPANS = 16,      /* spans of --span that found a full ring, or no memory for their start */
+    LOSS_SPANS_WITHOUT_END = 17, /* spans of --span that began again before their end */
+    LOSSES = 18,
 };
 
 /* A glob over names as an automaton, one bit a state. State i: i characters are matched. */

@@ -82,8 +82,8 @@ make_initramfs() {
     strip -o "$root/bin/wallprof" "$WALLPROF"
     libraries_of "$WALLPROF" | while read -r library; do install -D "$library" "$root$library"; done
     cp "$HERE/init" "$root/init"
-    make -s -C scenarios OUT="$STORE/scenarios" CC='gcc -static' "$STORE"/scenarios/{lock,deadlock,chain,bystander,timers}
-    cp "$STORE"/scenarios/{lock,deadlock,chain,bystander,timers} "$root/bin"
+    make -s -C scenarios OUT="$STORE/scenarios" CC='gcc -static' "$STORE"/scenarios/{lock,deadlock,chain,bystander,timers,calls}
+    cp "$STORE"/scenarios/{lock,deadlock,chain,bystander,timers,calls} "$root/bin"
     (cd "$root" && find . | busybox cpio -o -H newc 2> /dev/null | gzip -1) > "$STORE/initramfs"
 }
 
@@ -163,7 +163,7 @@ findings() {
     fi
     # The first failure causes the others.
     for command in programs record report lock runnable chain stacks stuck open faults switches \
-        brief brief_back brief_missed away back timers late bystander missed doctor; do
+        brief brief_back brief_missed away back timers late bystander calls spans missed doctor; do
         if [ "$(cat "$results/$command.status")" != 0 ]; then
             echo "$command ended with $(cat "$results/$command.status"): $(tail -1 "$results/$command.err")"
             return
@@ -180,6 +180,7 @@ findings() {
     a_cpu_that_comes_back_is_sampled "$results/back.out" "$results/missed.out"
     rule_fires "$results/late.out" oversleep sleeper
     no_bystander_is_named "$results"
+    calls_are_spans "$results"
 }
 
 # The report $1 has a finding of the rule $2 about the thread $3.
@@ -217,6 +218,14 @@ stacks_are_whole() {
             FROM later)
         SELECT format('%d of %d user stacks are whole after the first second: %s', whole, stacks, endings)
         FROM sums WHERE stacks < 100 OR whole < stacks * 0.99"
+}
+
+# Each call of a probed function that returned is a span: `calls` prints how many did.
+calls_are_spans() {
+    jq -rn --slurpfile truth "$1/calls.out" --slurpfile tail "$1/spans.out" '
+        $truth[] | select(.event == "calls")
+        | . as $calls | ([$tail[0].kinds[] | select(.kind == $calls.function).count] | add) as $spans
+        | select($spans != .ended) | "\($spans) spans of \(.ended) calls of \(.function)"'
 }
 
 # The output of the doctor, the features of the kernel, and the loaded programs must agree.
@@ -302,6 +311,8 @@ write_table() {
 		- The deadlock scenario, whose threads never return, with samples of page faults and of a tracepoint.
 		- A program on a CPU that was offline, once for an instant and once for two seconds, in which the wall clock was
 		  stepped by an hour and back.
+		- Calls of probed functions, which call themselves, jump out, or end by a jump to another function. Each one that
+		  returned is a span.
 		- 4,000 wakeups by interrupts beside threads that the interrupts happen to hit. None of these threads is named as
 		  a waker.
 

@@ -61,6 +61,10 @@ pub trait KernelSide {
 
     /// Sets where threads mark their spans.
     fn set_mark_slots(&mut self, slots: &[MarkSlot]);
+    /// By number of `--span`: how often its probes were hit so far, by any thread.
+    fn span_probe_hits(&self) -> Result<Vec<u64>, ProbeError>;
+    /// Removes the probes of one `--span`.
+    fn remove_span_probes(&mut self, number: usize);
 
     /// Starts to record threads whose process got a recorded name or moved into the recorded cgroup.
     fn follow_processes(&mut self) -> Result<(), ProbeError>;
@@ -155,6 +159,14 @@ impl KernelSide for Probes {
 
     fn set_mark_slots(&mut self, slots: &[MarkSlot]) {
         Probes::set_mark_slots(self, slots);
+    }
+
+    fn span_probe_hits(&self) -> Result<Vec<u64>, ProbeError> {
+        Probes::span_probe_hits(self)
+    }
+
+    fn remove_span_probes(&mut self, number: usize) {
+        Probes::remove_span_probes(self, number);
     }
 
     fn allow_first_waits(&mut self, waits: u32) {

@@ -47,6 +47,7 @@ use crate::marks::Marks;
 use crate::owner_samples::OwnerSamples;
 use crate::peers::{Peers, peer_from_record};
 use crate::places::{Places, Spot};
+use crate::probed::{Probed, SpanKind};
 use crate::quotas::Quotas;
 use crate::stacks::Stacks;
 use crate::stalls::{Lookup, latest_ns};
@@ -63,8 +64,8 @@ const SETTLE_NS: u64 = 20_000_000;
 /// A larger step of the wall clock gets an anchor of its own. Less is drift, which the anchors at both ends
 /// cover.
 const CLOCK_STEP_NS: u64 = 1_000_000;
-/// When this many stalls are pending, they are flushed before the second ends.
-const FLUSH_EARLY_STALLS: usize = 20_000;
+/// When this many stalls, or spans of `--span`, are pending, they are flushed before the second ends.
+const FLUSH_EARLY_RECORDS: usize = 20_000;
 /// At the end of a recording, threads that have started to end get this long.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -114,6 +115,7 @@ pub struct Session<K: KernelSide = Probes> {
     titles: Option<Titles>,
     places: Places,
     marks: Marks,
+    probed: Probed,
     budgets: SpanBudgets,
     words: ReadWords,
     quotas: Quotas<HostFiles>,
@@ -208,6 +210,7 @@ impl<K: KernelSide> Session<K> {
             titles: None,
             places: Places::default(),
             marks: Marks::default(),
+            probed: Probed::default(),
             budgets: SpanBudgets::new(),
             words: ReadWords::default(),
             quotas: Quotas::new(HostFiles, clock.mono),
@@ -234,6 +237,17 @@ impl<K: KernelSide> Session<K> {
     /// Spans that last longer than the budget of their kind are emitted one by one. Before arming.
     pub fn set_budgets(&mut self, budgets: SpanBudgets) {
         self.budgets = budgets;
+    }
+
+    /// What the spans of each `--span` are. Before arming.
+    pub fn set_span_kinds(&mut self, kinds: Vec<SpanKind>) {
+        self.probed.set_kinds(kinds);
+    }
+
+    /// Numbers of `--span` whose probes were removed since the last call, because they were hit too often, with their
+    /// hits a second.
+    pub fn take_removed_spans(&mut self) -> Vec<(usize, u64)> {
+        self.probed.take_removed()
     }
 
     /// Debug files that are not on this machine are downloaded, if they arrive in time.
@@ -305,16 +319,18 @@ impl<K: KernelSide> Session<K> {
             self.pending.seconds.clear();
             self.pending.holder_samples.clear();
             self.pending.marked.clear();
+            self.pending.probed.clear();
             return Ok(None);
         }
         self.kernel.follow_processes()?;
         self.follow_marks();
+        self.follow_span_probes(emit)?;
         self.read_counters(emit);
         let now = self.kernel.now().0;
         let settled = now.saturating_sub(SETTLE_NS);
         self.emit_noise((settled + self.epoch_offset()) / c::GUARD_INTERVAL_NS, emit)?;
         let boundary = second_end(settled, self.epoch_offset());
-        let has_many = self.pending.stalls.len() >= FLUSH_EARLY_STALLS;
+        let has_many = self.pending.stalls.len().max(self.pending.probed.len()) >= FLUSH_EARLY_RECORDS;
         if boundary <= self.flushed_until && !has_many {
             return Ok(None);
         }

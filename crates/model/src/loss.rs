@@ -72,6 +72,14 @@ losses! {
         "marked spans that were overwritten before they were read: their states are unknown";
     MarksLeftOut, "marks_left_out",
         "marked spans that are nested too deep, and threads that got no memory for marks";
+    ProbedSpansLost, "probed_spans_lost",
+        "spans of --span that found a full buffer between the kernel and the recorder, or no memory for \
+         their start";
+    ProbedSpansWithoutEnd, "probed_spans_without_end",
+        "spans of --span that began again before their end: calls that an exception or longjmp left, or a \
+         second way out that has no probe";
+    SpanProbesRemoved, "span_probes_removed",
+        "options --span whose probes were removed while recording, because they were hit too often";
     KernelLossUnknown, "kernel_loss_unknown",
         "losses that the kernel side counted under a number that this program does not know";
     RecordsUnknown, "records_unknown",

@@ -20,11 +20,16 @@ pub enum SpanSource {
     Code,
     /// A file of the application.
     Import,
+    /// Calls of a function, from its entry to its return: `--span uprobe:…`.
+    Uprobe,
+    /// From one statically defined tracepoint of the program to another: `--span usdt:…`.
+    Usdt,
 }
 
 impl SpanSource {
     /// Each variant once, in the order of their declaration.
-    pub const ALL: [SpanSource; 3] = [SpanSource::Busy, SpanSource::Code, SpanSource::Import];
+    pub const ALL: [SpanSource; 5] =
+        [SpanSource::Busy, SpanSource::Code, SpanSource::Import, SpanSource::Uprobe, SpanSource::Usdt];
 
     /// The name in recordings and in JSON, which [`Self::from_name`] reads.
     pub fn name(self) -> &'static str {
@@ -32,6 +37,8 @@ impl SpanSource {
             SpanSource::Busy => "busy",
             SpanSource::Code => "code",
             SpanSource::Import => "import",
+            SpanSource::Uprobe => "uprobe",
+            SpanSource::Usdt => "usdt",
         }
     }
 
@@ -165,7 +172,7 @@ pub struct Span {
 pub struct LateSample {
     /// The thread that the sample is of.
     pub thread: ThreadKey,
-    /// Of the span: [`SpanSource::Busy`] or [`SpanSource::Code`].
+    /// Of the span: any but [`SpanSource::Import`].
     pub source: SpanSource,
     /// When the sample was taken or the wait was over.
     pub at: MonoNs,
@@ -209,7 +216,7 @@ mod tests {
         for source in SpanSource::ALL {
             assert_eq!(SpanSource::from_name(source.name()), Some(source));
         }
-        assert_eq!(SpanSource::from_name("uprobe"), None);
+        assert_eq!(SpanSource::from_name("kprobe"), None);
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub(crate) fn attach_tracepoints(
 mod tests {
     use super::*;
     use crate::object::tests::programs_of_the_object;
-    use crate::{cpu_events, iterators, look};
+    use crate::{cpu_events, iterators, look, span_probes};
 
     fn program<'a>(name: &'a str, section: &'a str) -> Program<'a> {
         Program { name, section }
@@ -127,7 +127,9 @@ mod tests {
     fn each_program_of_the_object_is_attached() {
         let object = programs_of_the_object();
         let programs: Vec<_> = object.iter().map(|(name, section)| program(name, section)).collect();
-        let attachers = [&cpu_events::PROGRAMS[..], &iterators::PROGRAMS, &[look::PROGRAM]].concat();
+        let attachers =
+            [&cpu_events::PROGRAMS[..], &iterators::PROGRAMS, &span_probes::PROGRAMS, &[look::PROGRAM]]
+                .concat();
         assert_eq!(unattached(&programs, &attachers), None);
         let is_known = |name: &&str| programs.iter().any(|program| program.name == *name);
         assert_eq!(attachers.iter().find(|name| !is_known(name)), None, "an attacher of no program");

@@ -35,8 +35,8 @@ pub(crate) use skeleton::types::{
 pub use skeleton::types::{
     cross_call_key, cross_call_value, delay_record, fault_facts, holder_sample_record, interrupt_key,
     late_record, latency_key, latency_value, ledger, look_record, marked_record, noise_counts, noise_key,
-    other_thread, ran, sample_key, sample_value, second_record, span_key, span_record, span_states,
-    span_value, stack_record, stall_record, thread_record, wait_peer, wait_place,
+    other_thread, probed_record, ran, sample_key, sample_value, second_record, span_key, span_record,
+    span_states, span_value, stack_record, stall_record, thread_record, wait_peer, wait_place,
 };
 pub(crate) use skeleton::*;
 
@@ -81,6 +81,7 @@ plain!(
     mark_slot,
     mark_slot_key,
     marked_record,
+    probed_record,
     span_record,
     span_value,
     stack_record,

@@ -55,6 +55,8 @@ fn loss_from_code(code: u64) -> Loss {
         c::LOSS_SPANS_FULL => Loss::SpansFull,
         c::LOSS_ENDS_FULL => Loss::ThreadEndsRingFull,
         c::LOSS_OVER_BUDGET => Loss::SpansOverBudgetLeftOut,
+        c::LOSS_PROBED_SPANS => Loss::ProbedSpansLost,
+        c::LOSS_SPANS_WITHOUT_END => Loss::ProbedSpansWithoutEnd,
         _ => Loss::KernelLossUnknown,
     }
 }

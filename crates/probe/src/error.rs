@@ -34,6 +34,12 @@ pub enum ProbeError {
         cpu: u32,
         error: io::Error,
     },
+    /// A place that `--span` names.
+    SpanNotProbed {
+        option: String,
+        offset: u64,
+        reason: String,
+    },
     NoMemory {
         what: &'static str,
     },
@@ -146,6 +152,11 @@ impl fmt::Display for ProbeError {
                 };
                 write!(f, "the event {event} could not be opened on CPU {cpu} ({error}): {advice}")
             }
+            ProbeError::SpanNotProbed { option, offset, reason } => write!(
+                f,
+                "--span {option}: the kernel sets no probe at byte {offset:#x} of the file ({reason}): choose another \
+                 place"
+            ),
             ProbeError::NoMemory { what } => write!(
                 f,
                 "the kernel has no memory for {what}: free some, or raise the limit of wallprof's cgroup"

@@ -12,7 +12,7 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType, RingBuffer, Ri
 
 use crate::bpf::{
     Plain, WallprofSkel, constants as c, delay_record, holder_sample_record, late_record, marked_record,
-    record_from_bytes, second_record, span_record, stall_record, thread_record,
+    probed_record, record_from_bytes, second_record, span_record, stall_record, thread_record,
 };
 use crate::cpus;
 use crate::error::ProbeError;
@@ -33,6 +33,7 @@ pub struct Inbox {
     pub spans: Vec<span_record>,
     pub late: Vec<late_record>,
     pub marked: Vec<marked_record>,
+    pub probed: Vec<probed_record>,
     /// Records of an unknown type, or shorter than their type.
     pub unknown: u64,
 }
@@ -40,7 +41,8 @@ pub struct Inbox {
 impl Inbox {
     /// Moves all records of another one here. A list that is new has to be named.
     pub fn append(&mut self, other: &mut Inbox) {
-        let Inbox { ended, stalls, delays, seconds, holder_samples, spans, late, marked, unknown } = other;
+        let Inbox { ended, stalls, delays, seconds, holder_samples, spans, late, marked, probed, unknown } =
+            other;
         self.ended.append(ended);
         self.stalls.append(stalls);
         self.delays.append(delays);
@@ -49,6 +51,7 @@ impl Inbox {
         self.spans.append(spans);
         self.late.append(late);
         self.marked.append(marked);
+        self.probed.append(probed);
         self.unknown += std::mem::take(unknown);
     }
 }
@@ -116,6 +119,7 @@ fn take_record(inbox: &mut Inbox, bytes: &[u8]) -> i32 {
         Some(c::RECORD_SPAN) => push(&mut inbox.spans, bytes),
         Some(c::RECORD_LATE) => push(&mut inbox.late, bytes),
         Some(c::RECORD_MARKED) => push(&mut inbox.marked, bytes),
+        Some(c::RECORD_PROBED) => push(&mut inbox.probed, bytes),
         _ => false,
     };
     inbox.unknown += u64::from(!is_known);

@@ -40,6 +40,7 @@ mod ring;
 mod rule_numbers;
 mod sideband;
 pub mod slices;
+mod span_probes;
 mod tracefs;
 mod undisturbed;
 mod wait_words;
@@ -52,7 +53,10 @@ pub use error::ProbeError;
 pub use features::{Features, KernelTypes};
 pub use inbox::Inbox;
 pub use look::{Look, Pass};
-pub use plan::{CgroupTarget, MAX_NAME_GLOBS, NameGlob, ProbeOptions, TargetSet, Targets, UserStacks};
+pub use plan::{
+    CgroupTarget, CodePlace, MAX_NAME_GLOBS, MAX_SPAN_PROBES, NameGlob, ProbeOptions, SpanProbes, TargetSet,
+    Targets, UserStacks,
+};
 pub use probes::{MarkSlot, Probes};
 pub use programs::{ProgramFacts, verified_programs};
 pub use ring::TickNumbers;

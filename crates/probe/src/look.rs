@@ -66,6 +66,7 @@ impl Look {
             busy_budget_ns: None,
             user_stacks: UserStacks::Tables,
             guarded: Vec::new(),
+            spans: Vec::new(),
         };
         let programs = [PROGRAM, CREATE_STATES, CLOCK];
         let skeleton = object::load_only(&options, features, &programs)?;

@@ -86,6 +86,7 @@ pub(crate) fn configure(open: &mut OpenWallprofSkel<'_>, options: &ProbeOptions,
             *word |= 1 << (cpu % 64);
         }
     }
+    rodata.probes_spans = !options.spans.is_empty();
     rodata.guards = !options.guarded.is_empty();
     rodata.calls_name_functions = features.ipi_functions;
     rodata.guarded_count = options.guarded.len().min(rodata.guarded.len()) as u32;

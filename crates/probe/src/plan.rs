@@ -2,6 +2,7 @@
 //! Which programs are loaded, from the options and the kernel's features: values in, values out.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use crate::attach::Program;
 use crate::bpf::constants as c;
@@ -72,6 +73,34 @@ pub struct ProbeOptions {
     pub user_stacks: UserStacks,
     /// Guarded CPUs: the noise there is counted.
     pub guarded: Vec<u32>,
+    /// `--span`; those after the first [`MAX_SPAN_PROBES`] are left out.
+    pub spans: Vec<SpanProbes>,
+}
+
+/// The most options `--span`.
+pub const MAX_SPAN_PROBES: usize = c::MAX_SPAN_PROBES as usize;
+
+/// Two sets of places in a file's code: a span goes from one of the first to one of the second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpanProbes {
+    /// As the user has written it.
+    pub option: String,
+    pub path: PathBuf,
+    pub begins: Vec<CodePlace>,
+    pub ends: Vec<CodePlace>,
+    /// The places are a function's start and its ends: a span is one call of it.
+    pub is_call: bool,
+}
+
+/// A place in a file's code. Offsets are in the file, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodePlace {
+    pub offset: u64,
+    /// The counter that switches the place on in the program.
+    pub semaphore: Option<u64>,
+    /// Of a conditional jump by which the code leaves a function: `tttn` of its opcode (Intel SDM, volume 2,
+    /// appendix B). A span ends there only where it holds.
+    pub condition: Option<u8>,
 }
 
 /// How user stacks are walked: `--call-graph`.
@@ -153,6 +182,7 @@ pub(crate) fn left_out(programs: &[Program<'_>], types: &KernelTypes, options: &
         "on_ipi_send_cpu" | "on_ipi_send_cpumask" | "on_csd_queue_cpu" => options.guarded.is_empty(),
         "on_event" => !options.events.iter().any(|event| !event.is_tracepoint()),
         "on_tracepoint" => !options.events.iter().any(PerfEventSpec::is_tracepoint),
+        "on_span_start" | "on_span_end" => options.spans.is_empty(),
         look::PROGRAM => true,
         _ => false,
     };
@@ -204,6 +234,7 @@ mod tests {
             busy_budget_ns: None,
             user_stacks: UserStacks::Tables,
             guarded: Vec::new(),
+            spans: Vec::new(),
         }
     }
 

@@ -26,6 +26,7 @@ use crate::inbox::{Inbox, Rings};
 use crate::iterators::{self, Iterators};
 use crate::plan::ProbeOptions;
 use crate::sideband::Sideband;
+use crate::span_probes::{self, AttachedSpans};
 use crate::wait_words::WaitWords;
 use crate::{clock, cpus, object};
 
@@ -38,6 +39,7 @@ pub struct Probes {
     _links: Vec<Link>,
     cpu_events: CpuEvents,
     iterators: Iterators,
+    spans: AttachedSpans,
     rings: Rings,
     pace: Pace,
 }
@@ -73,7 +75,8 @@ impl Probes {
         let sideband =
             Sideband::open(&online).map_err(|error| ProbeError::from_perf("read perf events", &error))?;
         let skeleton = object::load(options, &types, features)?;
-        attach::check(&skeleton, &[&cpu_events::PROGRAMS[..], &iterators::PROGRAMS].concat())?;
+        let attachers = [&cpu_events::PROGRAMS[..], &iterators::PROGRAMS, &span_probes::PROGRAMS].concat();
+        attach::check(&skeleton, &attachers)?;
         let rings = Rings::create(&skeleton)?;
         let code = code_side(&skeleton, sideband)
             .map_err(|error| ProbeError::reading("the maps of unwind tables", error))?;
@@ -83,8 +86,10 @@ impl Probes {
         let cpu_events = CpuEvents::attach(&skeleton, options, &online)?;
         attach::attach_tracepoints(&skeleton, Phase::Last, &mut links)?;
         let iterators = Iterators::attach(&skeleton)?;
+        let spans = AttachedSpans::attach(&skeleton, options)?;
         let pace = Pace::of(&skeleton);
-        let mut probes = Probes { skeleton, features, _links: links, cpu_events, iterators, rings, pace };
+        let mut probes =
+            Probes { skeleton, features, _links: links, cpu_events, iterators, spans, rings, pace };
         // Of threads that start meanwhile, too.
         let iterators = &mut probes.iterators;
         find_targets(&mut probes.skeleton, options, || iterators.create_states())?;
@@ -260,6 +265,16 @@ impl Probes {
         if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
             bss.mark_slots_version = bss.mark_slots_version.wrapping_add(1);
         }
+    }
+
+    /// By number of `--span`: how often its probes were hit so far, by any thread.
+    pub fn span_probe_hits(&self) -> Result<Vec<u64>, ProbeError> {
+        self.spans.hits(&self.skeleton)
+    }
+
+    /// Removes the probes of one `--span`.
+    pub fn remove_span_probes(&mut self, number: usize) {
+        self.spans.remove(number);
     }
 
     /// Waits until a ring fills up or `timeout` is over. `take` gets everything that the rings contained.

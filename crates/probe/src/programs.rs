@@ -51,6 +51,7 @@ fn everything() -> ProbeOptions {
         busy_budget_ns: None,
         user_stacks: UserStacks::Tables,
         guarded: vec![0],
+        spans: Vec::new(),
     }
 }
 

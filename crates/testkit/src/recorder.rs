@@ -60,6 +60,8 @@ pub struct Recorder {
     child: Child,
     stderr: Lines,
     file: RecordingFile,
+    /// With `--span`.
+    probes: bool,
 }
 
 impl Recorder {
@@ -91,7 +93,8 @@ impl Recorder {
         let mut child =
             recorder.stdout(stdout).stderr(Stdio::piped()).spawn().expect("the wallprof binary runs");
         let stderr = Lines::from_pipe("the recorder", child.stderr.take().expect("a piped stderr"));
-        Recorder { child, stderr, file }
+        let probes = args.iter().any(|argument| argument.starts_with("--span"));
+        Recorder { child, stderr, file, probes }
     }
 
     pub fn pid(&self) -> u32 {
@@ -101,9 +104,10 @@ impl Recorder {
     /// Ends the recording as Ctrl-C does.
     pub fn stop(self) -> RecordingFile {
         self.signal(Signal::INT);
+        let probes = self.probes;
         let (status, file) = self.wait();
         assert_always!(status.success(), "the recorder ended with {status}");
-        file.check_kinds();
+        file.check_kinds(probes);
         file
     }
 
@@ -160,12 +164,14 @@ impl RecordingFile {
         self.folder.path().join("recording.db")
     }
 
-    /// Busy periods, and spans of the programs that mark some: nothing else is a span.
-    fn check_kinds(&self) {
+    /// Busy periods, spans of the programs that mark some, and those of probes where there are any: nothing else is a
+    /// span.
+    fn check_kinds(&self, probes: bool) {
         let tail: Value = serde_json::from_str(&self.read("tail", &["--json"])).expect("JSON");
         for kind in tail["kinds"].as_array().expect("kinds") {
             let is_expected = match kind["source"].as_str() {
                 Some("busy") => kind["kind"] == "busy",
+                Some("uprobe" | "usdt") => probes,
                 Some("code") => kind["process"].as_str().is_some_and(|name| MARKING.contains(&name)),
                 _ => false,
             };

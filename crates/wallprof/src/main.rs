@@ -31,6 +31,7 @@ mod report;
 mod rights;
 mod runs;
 mod selection;
+mod span_options;
 mod stacks;
 mod stages;
 mod stalls;

@@ -23,6 +23,7 @@ pub struct Config {
     pub targets: TargetEntries,
     pub label: Option<Entry>,
     pub budget: Option<Entry>,
+    pub span: Vec<Entry>,
     pub threshold: Option<Entry>,
     pub severity: Option<Entry>,
     pub listen: Option<Entry>,
@@ -80,6 +81,13 @@ enum Value {
     Table(toml::Table),
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Texts {
+    One(String),
+    Several(Vec<String>),
+}
+
 /// A target, or several.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
@@ -106,6 +114,7 @@ struct File {
     children: bool,
     label: Option<Spanned<Value>>,
     budget: Option<Spanned<Value>>,
+    span: Option<Spanned<Texts>>,
     threshold: Option<Spanned<Value>>,
     severity: Option<Spanned<Value>>,
     listen: Option<Spanned<Value>>,
@@ -152,6 +161,7 @@ impl Config {
             targets,
             label: entry(file.label)?,
             budget: entry(file.budget)?,
+            span: file.span.map_or_else(Vec::new, |value| text_entries(value, text)),
             threshold: entry(file.threshold)?,
             severity: entry(file.severity)?,
             listen: entry(file.listen)?,
@@ -189,6 +199,16 @@ fn entry(value: Spanned<Value>, text: &str) -> Result<Entry, ConfigError> {
         })?,
     };
     Ok(Entry { text, line })
+}
+
+/// Each with the line at which the first one begins.
+fn text_entries(value: Spanned<Texts>, text: &str) -> Vec<Entry> {
+    let line = line_at(text, value.span().start);
+    let texts = match value.into_inner() {
+        Texts::One(text) => vec![text],
+        Texts::Several(texts) => texts,
+    };
+    texts.into_iter().map(|text| Entry { text, line }).collect()
 }
 
 fn list_entry(value: Spanned<Targets>, text: &str) -> Entry {
@@ -229,6 +249,19 @@ mod tests {
 
     fn entry(text: &str, line: usize) -> Option<Entry> {
         Some(Entry { text: text.into(), line })
+    }
+
+    #[test]
+    fn one_span_or_several() {
+        let spans = |text: &str| {
+            let config = Config::parse(text).expect("a configuration");
+            config.span.into_iter().map(|entry| (entry.text, entry.line)).collect::<Vec<_>>()
+        };
+        let span = |name: &str, line| (name.to_owned(), line);
+        assert_eq!(spans("all = true\nspan = \"a\"\n"), [span("a", 2)]);
+        assert_eq!(spans("span = [\"f<a, b>\",\n\"c\"]\n"), [span("f<a, b>", 1), span("c", 1)]);
+        assert_eq!(spans("all = true\n"), []);
+        assert!(Config::parse("span = 3").is_err());
     }
 
     #[test]

@@ -27,6 +27,7 @@ use self::clock::MarkClock;
 pub(crate) use self::memory::SHOWN_BYTES;
 use self::memory::{BYTES, Cell, Entry, Memory, NAME, OTHER_KINDS, SHORT_NS, SLOTS, kind_of};
 use crate::session::states_from;
+use crate::span_samples::SpanSamples;
 use crate::threads::Threads;
 
 /// Marks stay on for this long without word from the recorder.
@@ -54,8 +55,6 @@ const MOST_RECORDS: usize = 1 << 16;
 const MOST_GAPS: usize = 1 << 10;
 /// Flushes after the end of a process.
 const MOST_GONE: u32 = 5;
-/// Samples of a thread in spans that have not ended: of more, each second one stands for two.
-const MOST_SAMPLES: usize = 1 << 10;
 
 pub(crate) struct Marks {
     clock: MarkClock,
@@ -124,22 +123,21 @@ struct ThreadMarks {
     records: HashMap<u64, (Growth, u64)>,
     /// When the last record came.
     latest: u64,
-    /// Of spans that may not have ended. `true`: it is late in one that has, and was emitted.
-    samples: Vec<(LateSample, bool)>,
+    samples: SpanSamples,
 }
 
 /// Nanoseconds by state. A later record can take back a part of an earlier one.
 #[derive(Clone, Copy, Default)]
-struct Growth([i64; SpanState::COUNT]);
+pub(crate) struct Growth([i64; SpanState::COUNT]);
 
 impl Growth {
-    fn add(&mut self, states: &SpanStates) {
+    pub fn add(&mut self, states: &SpanStates) {
         for (sum, more) in self.0.iter_mut().zip(states.0) {
             *sum = sum.wrapping_add(more.cast_signed());
         }
     }
 
-    fn states(&self) -> SpanStates {
+    pub fn states(&self) -> SpanStates {
         SpanStates(self.0.map(|ns| u64::try_from(ns).unwrap_or(0)))
     }
 }
@@ -280,17 +278,7 @@ impl Marks {
 
     /// Takes a sample of a thread in a span.
     pub fn take_sample(&mut self, sample: LateSample) {
-        let samples = &mut self.threads.entry(sample.thread.0).or_default().samples;
-        if samples.len() >= MOST_SAMPLES {
-            let mut is_second = true;
-            samples.retain_mut(|(sample, _)| {
-                is_second = !is_second;
-                sample.ns = sample.ns.saturating_mul(2);
-                is_second
-            });
-        }
-        let after = samples.partition_point(|(other, _)| other.at <= sample.at);
-        samples.insert(after, (sample, false));
+        self.threads.entry(sample.thread.0).or_default().samples.take(sample);
     }
 
     /// The spans that ended before `boundary`, by the kernel's clock.
@@ -361,7 +349,7 @@ impl Marks {
             let is_open = |id: &u64| open.is_some_and(|open| open.contains(id));
             thread.records.retain(|id, (_, at)| *at >= long_ago || is_open(id));
             let since = since.get(key).copied().unwrap_or(boundary);
-            thread.samples.retain(|(sample, _)| sample.at.0 >= since);
+            thread.samples.forget(since);
             thread.gaps.retain(|(_, to)| *to >= long_ago || open.is_some_and(|open| !open.is_empty()));
             open.is_some() || thread.latest >= long_ago
         });
@@ -489,7 +477,7 @@ impl Slot {
             match key_of(tid).or(key) {
                 Some(key) => {
                     to.add(key, &entries, &kinds, &late_ns, &mut rows);
-                    to.flushed.sums.extend(rows.finish(ThreadKey(key)));
+                    to.flushed.sums.extend(rows.finish(ThreadKey(key), SpanSource::Code));
                 }
                 // It started and ended while no record of it was written.
                 None => to.flushed.left_out += entries.len() as u64,
@@ -499,7 +487,7 @@ impl Slot {
         let is_due = |entry: &mut Entry| clock.mono(entry.end).0 < boundary;
         let due: Vec<Entry> = self.pending.extract_if(.., is_due).collect();
         to.add(key, &due, &kinds, &late_ns, &mut rows);
-        to.flushed.sums.extend(rows.finish(ThreadKey(key)));
+        to.flushed.sums.extend(rows.finish(ThreadKey(key), SpanSource::Code));
     }
 
     /// By kind, the length that nineteen of twenty spans so far do not exceed.
@@ -586,7 +574,8 @@ impl Flush<'_> {
             let late_ns = late_ns.get(&kind_of(entry.id)).copied().unwrap_or(u64::MAX);
             if entry.ns > late_ns {
                 let start = start_of(entry, self.clock);
-                thread.emit_late(start.saturating_add(late_ns), start + entry.ns, &mut self.flushed.late);
+                let (from, to) = (start.saturating_add(late_ns), start + entry.ns);
+                thread.samples.emit_late(SpanSource::Code, from, to, &mut self.flushed.late);
             }
             let states = thread.states_of(entry, self.clock);
             let Some(name) = kinds.get(&kind_of(entry.id)) else { continue };
@@ -640,18 +629,6 @@ impl ThreadMarks {
         }
     }
 
-    /// Emits the samples between two times that were not emitted before.
-    fn emit_late(&mut self, from: u64, to: u64, late: &mut Vec<LateSample>) {
-        let first = self.samples.partition_point(|(sample, _)| sample.at.0 < from);
-        for (sample, is_emitted) in
-            self.samples[first..].iter_mut().take_while(|(sample, _)| sample.at.0 <= to)
-        {
-            if !std::mem::replace(is_emitted, true) {
-                late.push(*sample);
-            }
-        }
-    }
-
     /// The states of a span, which add up to its length. What it was not running for counts for the span around
     /// it, too.
     fn states_of(&mut self, entry: &Entry, clock: &MarkClock) -> SpanStates {
@@ -680,7 +657,7 @@ fn start_of(entry: &Entry, clock: &MarkClock) -> u64 {
 
 /// The number is set just before the span starts by the clock, and removed just after it ends: a wait there is
 /// no part of the span.
-fn limit(states: &mut SpanStates, ns: u64) {
+pub(crate) fn limit(states: &mut SpanStates, ns: u64) {
     let mut excess = states.total_ns().saturating_sub(ns);
     while excess > 0
         && let Some(most) = states.0.iter_mut().max()
@@ -694,22 +671,22 @@ fn limit(states: &mut SpanStates, ns: u64) {
 
 /// Sums of one thread, by kind and bucket.
 #[derive(Default)]
-struct Rows {
+pub(crate) struct Rows {
     rows: BTreeMap<(Arc<str>, u16), (u64, u64, SpanStates)>,
 }
 
 impl Rows {
-    fn add(&mut self, kind: &Arc<str>, bucket: u16, count: u64, max_ns: u64, states: &SpanStates) {
+    pub fn add(&mut self, kind: &Arc<str>, bucket: u16, count: u64, max_ns: u64, states: &SpanStates) {
         let (sum, max, all) = self.rows.entry((Arc::clone(kind), bucket)).or_default();
         *sum = sum.saturating_add(count);
         *max = (*max).max(max_ns);
         all.add(states);
     }
 
-    fn finish(self, thread: ThreadKey) -> impl Iterator<Item = SpanDelta> {
+    pub fn finish(self, thread: ThreadKey, source: SpanSource) -> impl Iterator<Item = SpanDelta> {
         self.rows.into_iter().map(move |((kind, bucket), (count, max_ns, states))| SpanDelta {
             thread,
-            source: SpanSource::Code,
+            source,
             kind,
             bucket,
             count,
@@ -774,7 +751,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_late_once_after_nineteen_of_twenty_spans_have_ended() {
+    fn span_is_late_after_nineteen_of_twenty_spans_have_ended() {
         let mut slot = Slot::default();
         let mut room = Room { pending: 0, tables: 2 };
         for (ns, count) in [(2_000, 96), (9_000, 4)] {
@@ -782,25 +759,12 @@ mod tests {
         }
         let late_ns = slot.late_ns()[&1];
         assert_eq!(late_ns, range_from_bucket(bucket_from_ns(2_000)).1);
-
-        let mut marks = Marks::default();
-        [50_000, 51_000, 53_000, 58_000, 60_000].into_iter().for_each(|at| marks.take_sample(sample(at)));
-        let thread = marks.threads.get_mut(&7).expect("a thread");
-        let mut late = Vec::new();
-        // A stage of 9 µs, and the span around it.
-        thread.emit_late(50_000 + late_ns, 59_000, &mut late);
-        thread.emit_late(49_000 + late_ns, 60_000, &mut late);
-        assert_eq!(late.iter().map(|sample| sample.at.0).collect::<Vec<_>>(), [53_000, 58_000, 60_000]);
     }
 
     #[test]
-    fn samples_of_a_span_without_an_end_are_limited_and_keep_their_weight() {
+    fn threads_without_a_memory_are_forgotten() {
         let mut marks = Marks::default();
-        (0..3 * MOST_SAMPLES as u64).for_each(|at| marks.take_sample(sample(at)));
-        let samples = &marks.threads[&7].samples;
-        assert!(samples.len() <= MOST_SAMPLES, "{}", samples.len());
-        let weight: u64 = samples.iter().map(|(sample, _)| sample.ns).sum();
-        assert!(weight.abs_diff(3 * MOST_SAMPLES as u64 * 100) <= 400, "{weight}");
+        marks.take_sample(sample(50));
         marks.forget(5_000_000_000, &|_, _| None);
         assert!(marks.threads.is_empty());
     }

@@ -411,6 +411,12 @@ impl KernelSide for FakeKernel {
 
     fn set_mark_slots(&mut self, _: &[MarkSlot]) {}
 
+    fn span_probe_hits(&self) -> Result<Vec<u64>, ProbeError> {
+        Ok(Vec::new())
+    }
+
+    fn remove_span_probes(&mut self, _: usize) {}
+
     fn allow_first_waits(&mut self, waits: u32) {
         self.0.borrow_mut().first_waits_left = waits;
     }

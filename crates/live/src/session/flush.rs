@@ -60,6 +60,7 @@ impl<K: KernelSide> Session<K> {
         self.emit_aggregates(second, emit)?;
         self.emit_spans(second, emit)?;
         self.emit_marked(boundary, emit);
+        self.emit_probed(now, emit);
         let offset = self.epoch_offset();
         for record in &ended {
             self.accounts.end(record, offset, emit);
@@ -106,6 +107,7 @@ impl<K: KernelSide> Session<K> {
         self.emit_aggregates(u32::MAX, emit)?;
         self.emit_spans(u32::MAX, emit)?;
         self.emit_marked(end.0, emit);
+        self.emit_probed(end.0, emit);
         self.emit_noise(u64::MAX, emit)?;
         self.accounts.flush(end.0, self.epoch_offset(), emit);
         Ok(())

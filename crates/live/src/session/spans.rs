@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wallprof_model::span::{BUSY, LateSample, Span, SpanDelta, SpanSource, SpanState, SpanStates};
 use wallprof_model::state::State;
 use wallprof_model::{Event, Loss, MonoNs, Reason, SpanBudgets, ThreadKey};
-use wallprof_probe::bpf::{constants as c, late_record, span_states};
+use wallprof_probe::bpf::{constants as c, late_record, probed_record, span_states};
 
 use super::aggregates::state_from_kind;
 use super::{Session, SessionError};
@@ -83,8 +83,50 @@ impl<K: KernelSide> Session<K> {
         }
         flushed.late.into_iter().for_each(|sample| emit(Event::Late(sample)));
         flushed.sums.into_iter().for_each(|sum| emit(Event::Spans(Box::new(sum))));
+        self.emit_examples_of_kinds(flushed.spans, emit);
+    }
+
+    /// Emits the spans of `--span` that ended before `end`.
+    pub(super) fn emit_probed(&mut self, end: u64, emit: &mut dyn FnMut(Event)) {
+        let mut due: Vec<probed_record> = self.pending.probed.extract_if(.., |span| span.end < end).collect();
+        let mut lost = 0;
+        due.retain(|span| {
+            let is_known = self.threads.program_of(span.key).is_some();
+            if !is_known && span.end >= self.flushed_until {
+                // Its own record comes with the next reading.
+                self.pending.probed.push(*span);
+            } else {
+                lost += u64::from(!is_known);
+            }
+            is_known
+        });
+        if lost > 0 {
+            emit(Event::loss(Loss::ProbedSpansLost, lost));
+        }
+        let program_of = |key| self.threads.program_of(key).unwrap_or_default().to_vec();
+        let flushed = self.probed.flush(&due, end, &program_of);
+        flushed.late.into_iter().for_each(|sample| emit(Event::Late(sample)));
+        flushed.sums.into_iter().for_each(|sum| emit(Event::Spans(Box::new(sum))));
+        self.emit_examples_of_kinds(flushed.spans, emit);
+    }
+
+    /// Removes the probes of `--span` that are hit too often.
+    pub(super) fn follow_span_probes(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        let now = self.kernel.now().0;
+        if !self.probed.is_due(now) {
+            return Ok(());
+        }
+        let hits = self.kernel.span_probe_hits()?;
+        for number in self.probed.take_hits(now, hits) {
+            self.kernel.remove_span_probes(number);
+            emit(Event::loss(Loss::SpanProbesRemoved, 1));
+        }
+        Ok(())
+    }
+
+    fn emit_examples_of_kinds(&self, spans: Vec<Span>, emit: &mut dyn FnMut(Event)) {
         let mut by_kind: HashMap<(Vec<u8>, Arc<str>), Vec<Span>> = HashMap::new();
-        for span in flushed.spans {
+        for span in spans {
             let program = self.threads.program_of(span.thread.0).unwrap_or_default().to_vec();
             by_kind.entry((program, Arc::clone(&span.kind))).or_default().push(span);
         }
@@ -99,7 +141,10 @@ impl<K: KernelSide> Session<K> {
                         emit(Event::Late(sample));
                     }
                     if record.within & c::LATE_IN_MARKED as u32 != 0 {
-                        self.marks.take_sample(LateSample { source: SpanSource::Code, ..sample });
+                        self.marks.take_sample(sample);
+                    }
+                    if record.within & c::LATE_IN_PROBED as u32 != 0 {
+                        self.probed.take_sample(sample);
                     }
                 }
             } else if record.at >= self.flushed_until {

@@ -4,6 +4,7 @@
 
 mod defects;
 mod kernel;
+mod probed;
 mod random;
 mod timeline;
 mod traps;

@@ -133,6 +133,11 @@ pub struct WatchArgs {
     #[arg(long = "budget", value_name = "KIND=DURATION")]
     pub budgets: Vec<String>,
 
+    /// Spans between two USDT probes, or calls of a function: usdt:PATH:PROVIDER:BEGIN..END,
+    /// uprobe:PATH:FUNCTION; can be given several times
+    #[arg(long = "span", value_name = "SOURCE")]
+    pub spans: Vec<String>,
+
     #[command(flatten)]
     pub meaning: MeaningArgs,
 

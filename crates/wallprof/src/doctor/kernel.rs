@@ -23,6 +23,7 @@ pub fn trial() -> Vec<Check> {
         busy_budget_ns: None,
         user_stacks: UserStacks::Tables,
         guarded: Vec::new(),
+        spans: Vec::new(),
     };
     let (probes, pauses) = pause::beside(|| Probes::load(&options));
     match probes {

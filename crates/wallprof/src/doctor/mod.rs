@@ -36,7 +36,7 @@ fn check_all() -> Result<ExitCode, Failure> {
     // After a blocking check, the trial would only fail for the same reason.
     if worst(&checks) != Grade::Blocks {
         checks.extend(kernel::trial());
-        checks.extend(sampling::check());
+        checks.extend(sampling::checks());
     }
     let style = style_for_stdout();
     to_stdout(|out| {

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wallprof_debuginfod::Downloads;
-use wallprof_live::{Pending, Session, SessionError, run_beside_others};
+use wallprof_live::{MOST_SPAN_HITS, Pending, Session, SessionError, run_beside_others};
 use wallprof_model::profile::{KeptStall, RecordingInfo};
 use wallprof_model::{BUSY, ClockAnchor, ClockMap, Event, Mark, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
 use wallprof_probe::facts::files::{Files, HostFiles};
 use wallprof_probe::memory;
-use wallprof_probe::{PrivateTracefs, ProbeOptions, TargetSet, Targets, UserStacks, try_event};
+use wallprof_probe::{PrivateTracefs, ProbeOptions, SpanProbes, TargetSet, Targets, UserStacks, try_event};
 use wallprof_recording::{Recorder, RecordingStart, Summary};
-use wallprof_symbols::{DebugFileServer, KernelSymbols, files_of_program};
+use wallprof_symbols::{DebugFileServer, KernelSymbols, SpanTarget, files_of_program};
 
 use super::check;
 use super::held::find_program;
@@ -27,12 +27,14 @@ use crate::args::CallGraph;
 use crate::debug_downloads;
 use crate::failure::{Exit, Failure, say};
 use crate::rights::as_caller;
+use crate::span_options::{self, ProbedFile};
 
 /// The checked options, before anything is created.
 pub struct Setup<'a> {
     pub options: &'a RecordOptions,
     events: Vec<PerfEventSpec>,
     targets: Option<Targets>,
+    spans: Vec<(SpanProbes, ProbedFile)>,
     command: String,
 }
 
@@ -45,6 +47,8 @@ pub struct Engine {
     /// Called with each event before the recording takes it.
     observer: Box<dyn FnMut(&Event)>,
     target: String,
+    /// By number of `--span`.
+    spans: Vec<(SpanTarget, ProbedFile)>,
     /// Set by signals that end the run: they also end the reading of files for names.
     interrupted: Arc<AtomicBool>,
     clock: ClockMap,
@@ -68,7 +72,8 @@ impl<'a> Setup<'a> {
             Target::System => Some(Targets::Everything),
             Target::Command => None,
         };
-        Ok(Setup { options, events, targets, command: recorded_name(options, files) })
+        let spans = span_options::find(&options.spans)?;
+        Ok(Setup { options, events, targets, spans, command: recorded_name(options, files) })
     }
 }
 
@@ -84,6 +89,7 @@ impl Engine {
         let options = setup.options;
         let everything_started = || command.map_or(Targets::Everything, Targets::Command);
         let names: Vec<String> = setup.events.iter().map(|event| event.name.clone()).collect();
+        let (spans, probed_files): (_, Vec<ProbedFile>) = setup.spans.into_iter().unzip();
         let probes = ProbeOptions {
             targets: setup.targets.unwrap_or_else(everything_started),
             cpus: options.cpus.clone(),
@@ -92,6 +98,7 @@ impl Engine {
             min_stall_ns: options.min_stall_ns,
             busy_budget_ns: options.budgets.get(BUSY).copied(),
             guarded: options.guarded.cpus.clone(),
+            spans,
             user_stacks: match options.call_graph {
                 CallGraph::Fp => UserStacks::FramePointers,
                 CallGraph::Auto | CallGraph::Dwarf | CallGraph::Lbr => UserStacks::Tables,
@@ -101,6 +108,7 @@ impl Engine {
             .map_err(failure_from_session)?;
         session.set_rules(Arc::clone(&options.rules));
         session.set_budgets(options.budgets.clone());
+        session.set_span_kinds(span_options::kinds(&options.spans));
         let guarded = options.guarded.clone();
         session.allow(Box::new(move |name| guarded.allows(name)));
         match kernel_symbols.join() {
@@ -146,6 +154,7 @@ impl Engine {
             downloads,
             observer: Box::new(|_| {}),
             target: setup.command,
+            spans: options.spans.iter().cloned().zip(probed_files).collect(),
             events: 0,
             file_bytes: 0,
         };
@@ -188,8 +197,21 @@ impl Engine {
         is_due: &dyn Fn(&Pending) -> bool,
     ) -> Result<Option<MonoNs>, Failure> {
         let flushed = self.feed(|session, emit| session.drain(is_due, emit))?;
+        self.report_removed_spans();
         flushed.map_or(Ok(()), |until| self.commit(until))?;
         Ok(flushed)
+    }
+
+    fn report_removed_spans(&mut self) {
+        for (number, hits) in self.session.take_removed_spans() {
+            if let Some((span, _)) = self.spans.get(number) {
+                say(&format!(
+                    "--span {span} was hit {hits} times a second, and its probes are removed: each hit costs the \
+                     program a microsecond or more, so choose a place that it passes at most {MOST_SPAN_HITS} times \
+                     a second"
+                ));
+            }
+        }
     }
 
     /// Whether complete seconds may stay pending. That costs a record for each thread and second.
@@ -269,7 +291,14 @@ impl Engine {
 
     /// Disarms, drains the rest, and completes the file.
     pub fn finish(self) -> Result<Summary, Failure> {
-        let Engine { session, mut recorder, downloads, interrupted, .. } = self;
+        let Engine { session, mut recorder, downloads, interrupted, spans, .. } = self;
+        for (span, file) in spans.iter().filter(|(_, file)| file.is_replaced()) {
+            say(&format!(
+                "{} was replaced while recording, so that programs which started after that have no spans of --span \
+                 {span}: record again",
+                file.path().display()
+            ));
+        }
         // The signal that ended the recording must not end the naming of frames; the next one does.
         interrupted.store(false, Ordering::Relaxed);
         let mut written = Ok(());

@@ -13,6 +13,7 @@ use wallprof_analysis::waits::Rules;
 use wallprof_model::{Labels, SpanBudgets};
 use wallprof_probe::events::split_list;
 use wallprof_recording::Retention;
+use wallprof_symbols::SpanTarget;
 
 use crate::args::{CallGraph, RecordArgs};
 use crate::budgets::budgets_from_texts;
@@ -21,6 +22,7 @@ use crate::failure::Failure;
 use crate::guarded::Guarded;
 use crate::labels::labels_from_texts;
 use crate::record::target::Target;
+use crate::span_options::spans_from_texts;
 
 /// The options of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,7 @@ pub struct RecordOptions {
     pub output: PathBuf,
     pub labels: Labels,
     pub budgets: SpanBudgets,
+    pub spans: Vec<SpanTarget>,
     /// Bounds of the recording; `None`: everything is kept.
     pub retention: Option<Retention>,
     /// About what waits mean.
@@ -72,6 +75,8 @@ impl RecordOptions {
                 .map_err(|error| Failure::usage(format!("--label: {error}")))?,
             budgets: budgets_from_texts(args.budgets.iter().map(String::as_str))
                 .map_err(|error| Failure::usage(format!("--budget: {error}")))?,
+            spans: spans_from_texts(args.spans.iter().map(String::as_str))
+                .map_err(|error| Failure::usage(format!("--span: {error}")))?,
             retention: None,
             rules: Arc::new(args.meaning.rules()?),
             verbose: args.verbose,
@@ -98,6 +103,7 @@ impl RecordOptions {
             output: output.into(),
             labels: Labels::new(),
             budgets: SpanBudgets::new(),
+            spans: Vec::new(),
             retention: None,
             rules: Arc::default(),
             verbose: false,

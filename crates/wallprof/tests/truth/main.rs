@@ -35,6 +35,7 @@ mod owners;
 mod pingpong;
 mod postgres;
 mod preempted;
+mod probed;
 mod readers;
 mod redis;
 mod sleepers;

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use crate::ledger::assert_adds_up;
 use crate::postgres_server::Postgres;
 use wallprof_testkit::contract::Report;
@@ -55,4 +57,35 @@ fn a_postmasters_backends_are_its_children() {
     {
         assert!(thread.on_cpu_ns > 0 && thread.end_ns > thread.start_ns, "{thread:#?}");
     }
+}
+
+/// Debian's PostgreSQL has USDT probes, with counters that switch them on.
+#[test]
+fn spans_between_usdt_probes_are_the_transactions_of_the_client() {
+    let test = "spans_between_usdt_probes_are_the_transactions_of_the_client";
+    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(server) = Postgres::start() else {
+        return wallprof_testkit::skip(test, "PostgreSQL is not installed");
+    };
+    server.run("pgbench", &["-i", "-s", "1", "-q", "postgres"]);
+    let name = "transaction__start..transaction__commit";
+    let span = format!("usdt:{}:postgresql:{name}", server.program().display());
+    let recorder = Recorder::armed(&["-p", &server.pid().to_string(), "--children", "--span", &span], &[]);
+    let row = "update pgbench_branches set bbalance = bbalance + 1 where bid = 1;";
+    let script = server.script(&format!("begin;\n{row}\n\\sleep 2 ms\nend;\n"));
+    server.run("pgbench", &["-n", "-c", "4", "-t", "100", "-f", &script, "postgres"]);
+    let recording = recorder.stop();
+    let text = recording.read("tail", &["--json", "--kind", name, "--tail", "P90"]);
+    let tail: Value = serde_json::from_str(&text).expect("JSON");
+    let kind = &tail["kinds"][0];
+    // Some more are the server's own, and those with which pgbench asks what there is.
+    let count = kind["count"].as_u64().expect("a count");
+    assert!((400..450).contains(&count), "{kind}");
+    assert_eq!(kind["source"], "usdt");
+    // One after the other has the row: a transaction waits for those of three others, for 2 ms each.
+    let median = kind["p50_ns"].as_u64().expect("a time");
+    assert!((6_000_000..60_000_000).contains(&median), "{kind}");
+    assert_eq!(kind["tail"]["states"]["unknown"], 0, "{kind}");
+    let losses = recording.report().losses;
+    assert_eq!(losses.get("probed_spans_lost"), None, "{losses:?}");
 }

@@ -39,6 +39,11 @@ impl Postgres {
         file.lines().next().and_then(|line| line.parse().ok()).expect("its pid is the first line")
     }
 
+    /// The file of the server's program.
+    pub fn program(&self) -> PathBuf {
+        self.programs.join("postgres")
+    }
+
     /// Runs a program as the server's user, with the server in its environment, and returns its output.
     pub fn run(&self, program: &str, args: &[&str]) -> String {
         let output = self.command(program, args).output().expect("the program starts");

@@ -15,7 +15,7 @@ use serde_json::Value;
 use wallprof_testkit::contract::Finding;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
-use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::scenario::{Scenario, program};
 
 #[derive(Debug, Deserialize)]
 struct Request {
@@ -160,6 +160,14 @@ impl Run {
         assert!((found_ns + late_ns) * 10 >= waited_ns * 9, "{waited_ns}: {difference}");
     }
 
+    /// The work is the first cause, with the function that does it.
+    fn check_work(&self) {
+        let work = self.first_cause();
+        assert_eq!(work["state"], "cpu", "{:?}", self.causes());
+        let functions = work["user_stack"].as_array().expect("late samples divide the running time");
+        assert!(functions.iter().any(|function| function["symbol"] == "handle_request"), "{work}");
+    }
+
     /// The parts in which the tail waited for something are none that the program has.
     fn check_has_no_waits(&self) {
         for cause in self.causes() {
@@ -290,7 +298,16 @@ impl LoopRun {
     }
 }
 
-/// Requests that the engine marks itself, and its own log of them.
+/// What says where a request begins and ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The engine marks it.
+    Code,
+    /// Two USDT probes. The stage is a function.
+    Probes,
+}
+
+/// Requests whose begin and end the engine itself says, and its own log of them.
 struct MarkedRun {
     run: Run,
     /// The stage in which it takes the lock; `None`: it takes none.
@@ -299,12 +316,24 @@ struct MarkedRun {
 }
 
 impl MarkedRun {
-    fn with(cause: &str) -> Self {
-        let mut scenario = Scenario::ready("requests", &["-m", "-d", "4", "-k", cause, "-n", PLANTED_MS]);
+    fn of(source: Source, cause: &str) -> Self {
+        let mut arguments = vec!["-d", "4", "-k", cause, "-n", PLANTED_MS];
+        arguments.extend((source == Source::Code).then_some("-m"));
+        let mut scenario = Scenario::ready("requests", &arguments);
         let pid = scenario.pid();
-        let budget = format!("request={BUDGET_US}us");
-        let recorder =
-            Recorder::armed(&["-p", &pid, "--min-stall", "10us", "-F", "997", "--budget", &budget], &[]);
+        let (name, stage_name) = match source {
+            Source::Code => ("request", "registry"),
+            Source::Probes => ("request__begin..request__end", "take_registry_lock"),
+        };
+        let budget = format!("{name}={BUDGET_US}us");
+        let file = program("requests").display().to_string();
+        let usdt = format!("usdt:{file}:requests:{name}");
+        let uprobe = format!("uprobe:{file}:{stage_name}");
+        let mut options = vec!["-p", &pid, "--min-stall", "10us", "-F", "997", "--budget", &budget];
+        if source == Source::Probes {
+            options.extend(["--span", &usdt, "--span", &uprobe]);
+        }
+        let recorder = Recorder::armed(&options, &[]);
         let truth = scenario.run();
         let recording = recorder.stop();
         let mut requests: Vec<Request> = truth.all("request");
@@ -315,15 +344,16 @@ impl MarkedRun {
             let mut tail: Value = serde_json::from_str(&text).expect("JSON");
             tail["kinds"].get_mut(0).map(Value::take)
         };
-        let kind = kind_of("request").expect("spans of that kind");
-        assert_eq!(kind["source"], "code", "{kind}");
+        let kind = kind_of(name).expect("spans of that kind");
+        assert_eq!(kind["source"], if source == Source::Code { "code" } else { "usdt" }, "{kind}");
         // Those before the recorder has seen the marks.
-        let before = requests.iter().take_while(|request| !request.marked).count();
+        let is_seen = |request: &Request| source == Source::Probes || request.marked;
+        let before = requests.iter().take_while(|request| !is_seen(request)).count();
         requests.drain(..before);
         let count = kind["count"].as_u64().expect("a count") as usize;
         assert_eq!(count, requests.len(), "spans of all requests after the first {before}");
-        assert!(requests.iter().all(|request| request.marked), "the marks stayed on");
-        let stage = kind_of("registry");
+        assert!(requests.iter().all(is_seen), "the marks stayed on");
+        let stage = kind_of(stage_name);
         let over_budget =
             recording.report().findings.into_iter().find(|finding| finding.rule == "over-budget");
         let marked = MarkedRun {
@@ -395,7 +425,7 @@ fn check_waits_of(exemplar: &Value, request: &Request) {
 #[test]
 fn tail_of_marked_spans_is_the_planted_lock() {
     let Some(_guard) = machine::reserve("tail_of_marked_spans_is_the_planted_lock") else { return };
-    let MarkedRun { run, stage, over_budget } = MarkedRun::with("lock");
+    let MarkedRun { run, stage, over_budget } = MarkedRun::of(Source::Code, "lock");
     let over_budget = over_budget.expect("requests over their budget");
     let words = "waiting for a lock in take_registry_lock";
     assert!(over_budget.title.contains(words) && !over_budget.stalls.is_empty(), "{over_budget:?}");
@@ -411,17 +441,48 @@ fn tail_of_marked_spans_is_the_planted_lock() {
 }
 
 #[test]
+fn tail_of_probed_spans_is_the_planted_lock() {
+    let Some(_guard) = machine::reserve("tail_of_probed_spans_is_the_planted_lock") else { return };
+    let MarkedRun { run, stage, over_budget } = MarkedRun::of(Source::Probes, "lock");
+    let over_budget = over_budget.expect("requests over their budget");
+    let words = "waiting for a lock in take_registry_lock";
+    assert!(over_budget.title.contains(words) && !over_budget.stalls.is_empty(), "{over_budget:?}");
+    let lock = run.lock();
+    assert_eq!(lock["lock"]["owner"]["comm"], "housekeeper", "{lock}");
+    let functions = lock["user_stack"].as_array().expect("a stack");
+    assert!(functions.iter().any(|function| function["symbol"] == "serve"), "probes break no stack: {lock}");
+    assert_eq!(run.state("unknown"), 0, "{}", run.kind["difference"]);
+    run.check_waits_for_lock();
+    let stage = stage.expect("calls of the function that takes the lock");
+    assert_eq!(stage["source"], "uprobe", "{stage}");
+    let slow: Vec<&Request> = run.requests.iter().filter(|request| request.waited_ns > 0).collect();
+    assert_eq!(stage["count"].as_u64(), Some(slow.len() as u64), "{stage}");
+    let longest = stage["max_ns"].as_u64().expect("a time");
+    let longest_of = |ns_of: fn(&Request) -> u64| slow.iter().map(|request| ns_of(request)).max();
+    let (least, most) = (longest_of(|request| request.waited_ns), longest_of(Request::duration_ns));
+    assert!(Some(longest) >= least && Some(longest) <= most, "{least:?}..{most:?}: {stage}");
+}
+
+#[test]
+fn tail_of_probed_spans_is_the_planted_work_and_its_twin_has_none() {
+    let test = "tail_of_probed_spans_is_the_planted_work_and_its_twin_has_none";
+    let Some(_guard) = machine::reserve(test) else { return };
+    let MarkedRun { run, stage, .. } = MarkedRun::of(Source::Probes, "work");
+    assert!(stage.is_none(), "{stage:?}");
+    run.check_work();
+    run.check_has_no_waits();
+    MarkedRun::of(Source::Probes, "none").run.check_has_no_waits();
+}
+
+#[test]
 fn tail_of_marked_spans_is_the_planted_work_and_its_twin_has_none() {
     let test = "tail_of_marked_spans_is_the_planted_work_and_its_twin_has_none";
     let Some(_guard) = machine::reserve(test) else { return };
-    let MarkedRun { run, stage, .. } = MarkedRun::with("work");
+    let MarkedRun { run, stage, .. } = MarkedRun::of(Source::Code, "work");
     assert!(stage.is_none(), "{stage:?}");
-    let work = run.first_cause();
-    assert_eq!(work["state"], "cpu", "{:?}", run.causes());
-    let functions = work["user_stack"].as_array().expect("late samples divide the running time");
-    assert!(functions.iter().any(|function| function["symbol"] == "handle_request"), "{work}");
+    run.check_work();
     run.check_has_no_waits();
-    MarkedRun::with("none").run.check_has_no_waits();
+    MarkedRun::of(Source::Code, "none").run.check_has_no_waits();
 }
 
 fn sum_of_states(states: &Value) -> i64 {
@@ -474,10 +535,7 @@ fn tail_of_busy_periods_is_the_planted_work_and_its_twin_has_none() {
     let test = "tail_of_busy_periods_is_the_planted_work_and_its_twin_has_none";
     let Some(_guard) = machine::reserve(test) else { return };
     let run = LoopRun::with("work");
-    let work = run.first_cause();
-    assert_eq!(work["state"], "cpu", "{:?}", run.causes());
-    let functions = work["user_stack"].as_array().expect("late samples divide the running time");
-    assert!(functions.iter().any(|function| function["symbol"] == "handle_request"), "{work}");
+    run.check_work();
     run.check_has_no_waits();
     LoopRun::with("none").check_has_no_waits();
 }

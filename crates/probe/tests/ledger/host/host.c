@@ -38,6 +38,8 @@ struct host_task {
     struct host_pid pid;
     struct thread_state state;
     bool has_state;
+    struct open_spans spans;
+    bool has_spans;
 };
 
 static struct host_task tasks[TASKS];
@@ -55,7 +57,10 @@ u64 bpf_ktime_get_ns(void) { return now; }
 u64 bpf_ktime_get_boot_ns(void) { return now; }
 u64 bpf_ktime_get_tai_ns(void) { return now; }
 u32 bpf_get_smp_processor_id(void) { return cpu_now; }
-u64 bpf_get_attach_cookie(void *ctx) { return 0; }
+
+static u64 cookie;
+u64 bpf_get_attach_cookie(void *ctx) { return cookie; }
+
 struct task_struct *bpf_get_current_task_btf(void) { return &current[cpu_now]->task; }
 long bpf_task_pt_regs(struct task_struct *task) { return (long)&((struct host_task *)task)->regs; }
 
@@ -66,6 +71,13 @@ u64 bpf_get_current_pid_tgid(void) {
 void *bpf_task_storage_get(void *map, struct task_struct *task, void *value, u64 flags) {
     struct host_task *of = (struct host_task *)task;
 
+    if (map == &open_spans) {
+        if (!of->has_spans && (flags & BPF_LOCAL_STORAGE_GET_F_CREATE)) {
+            memset(&of->spans, 0, sizeof(of->spans));
+            of->has_spans = true;
+        }
+        return of->has_spans ? &of->spans : NULL;
+    }
     if (!of->has_state && (flags & BPF_LOCAL_STORAGE_GET_F_CREATE)) {
         memset(&of->state, 0, sizeof(of->state));
         of->has_state = true;
@@ -103,17 +115,18 @@ struct host_map {
      .capacity = sizeof(*of.max_entries) / sizeof(int)}
 
 static struct host_map maps[] = {
-    HOST_MAP(cached_stacks), HOST_MAP(cpus),
-    HOST_MAP(cross_calls),   HOST_MAP(files),
-    HOST_MAP(interrupts),    HOST_MAP(iter_scratch),
-    HOST_MAP(latency),       HOST_MAP(losses),
-    HOST_MAP(mark_slots),    HOST_MAP(noise),
-    HOST_MAP(places),        HOST_MAP(processes),
-    HOST_MAP(rules),         HOST_MAP(run_queues),
-    HOST_MAP(samples),       HOST_MAP(span_scratch),
-    HOST_MAP(spans),         HOST_MAP(stack_scratch),
-    HOST_MAP(stacks),        HOST_MAP(targets),
-    HOST_MAP(wait_words),    HOST_MAP(wait_words_version),
+    HOST_MAP(cached_stacks),   HOST_MAP(cpus),
+    HOST_MAP(cross_calls),     HOST_MAP(files),
+    HOST_MAP(interrupts),      HOST_MAP(iter_scratch),
+    HOST_MAP(latency),         HOST_MAP(losses),
+    HOST_MAP(mark_slots),      HOST_MAP(noise),
+    HOST_MAP(places),          HOST_MAP(processes),
+    HOST_MAP(rules),           HOST_MAP(run_queues),
+    HOST_MAP(samples),         HOST_MAP(span_scratch),
+    HOST_MAP(spans),           HOST_MAP(stack_scratch),
+    HOST_MAP(stacks),          HOST_MAP(targets),
+    HOST_MAP(wait_words),      HOST_MAP(wait_words_version),
+    HOST_MAP(span_probe_hits),
 };
 
 #define MAPS (sizeof(maps) / sizeof(maps[0]))
@@ -221,10 +234,36 @@ long bpf_probe_read_kernel_str(void *to, u32 len, const void *from) {
     return snprintf(to, len, "%s", (char *)from) + 1;
 }
 
-/* No process has memory here. */
+/* The memory of processes: eight bytes at each of a few addresses. */
+static struct {
+    u64 address;
+    u64 value;
+} user_memory[8];
+
 long bpf_probe_read_user(void *to, u32 len, const void *from) {
+    u32 i;
+
     memset(to, 0, len);
+    for (i = 0; len == 8 && i < 8; i++) {
+        if (user_memory[i].address && user_memory[i].address == (u64)from) {
+            memcpy(to, &user_memory[i].value, 8);
+            return 0;
+        }
+    }
     return -14;
+}
+
+static void write_memory(u64 address, u64 value) {
+    u32 i;
+
+    for (i = 0; i < 8; i++) {
+        if (!user_memory[i].address || user_memory[i].address == address) {
+            user_memory[i].address = address;
+            user_memory[i].value = value;
+            return;
+        }
+    }
+    exit(1);
 }
 
 long bpf_copy_from_user_task(void *to, u32 len, const void *from, struct task_struct *task, u64 flags) {
@@ -300,6 +339,17 @@ static void print_stall(const char *what, struct stall_record *stall) {
     printf("\n");
 }
 
+static void print_probed(struct probed_record *record) {
+    u32 i;
+
+    printf("probed key=%u span=%u start=%llu end=%llu irq=%lld runnable=%lld preempted=%lld", record->key,
+           record->span, record->start, record->end, record->states.irq, record->states.runnable,
+           record->states.preempted);
+    for (i = 0; i < SLEEPS; i++)
+        printf(" blocked.%u=%lld", i, record->states.blocked[i]);
+    printf("\n");
+}
+
 static void print_record(void *record) {
     switch (*(u32 *)record) {
     case RECORD_THREAD:
@@ -310,6 +360,8 @@ static void print_record(void *record) {
         return print_stall("open", record);
     case RECORD_SECOND:
         return print_second(record);
+    case RECORD_PROBED:
+        return print_probed(record);
     }
 }
 
@@ -495,6 +547,7 @@ static void command(char *line) {
     char verb[32] = "", name[32] = "";
     long a = 0, b = 0, c = 0;
     struct bpf_perf_event_data data = {};
+    struct pt_regs registers = {};
     struct host_task *of;
 
     if (sscanf(line, "%31s", verb) != 1)
@@ -553,7 +606,14 @@ static void command(char *line) {
         on_clock(&data);
     } else if (!strcmp(verb, "sample_in_next_walk"))
         sampled_in_walk = current[cpu_now];
-    else if (!strcmp(verb, "snapshot"))
+    else if (!strcmp(verb, "memory")) /* address, value */
+        write_memory(a, b);
+    else if (!strcmp(verb, "begin") || !strcmp(verb, "end")) { /* cookie, stack pointer, flags */
+        cookie = a;
+        registers.sp = b;
+        registers.flags = c;
+        !strcmp(verb, "begin") ? on_span_start(&registers) : on_span_end(&registers);
+    } else if (!strcmp(verb, "snapshot"))
         iterate(snapshot);
     else if (!strcmp(verb, "open_waits"))
         iterate(open_waits);

@@ -59,6 +59,11 @@ pub fn check_options(options: &RecordOptions) -> Result<(), Failure> {
             "--budget does not go with --intel-pt: a trace has no spans, record it without --intel-pt",
         ));
     }
+    if !options.spans.is_empty() {
+        return Err(Failure::usage(
+            "--span does not go with --intel-pt: a trace has each call, see it with `wallprof calls`",
+        ));
+    }
     let Target::Given(given) = &options.target else { return Ok(()) };
     let refused = [
         (

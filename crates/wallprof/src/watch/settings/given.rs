@@ -8,6 +8,7 @@ use wallprof_analysis::{Glob, bytes_from_size, ns_from_duration};
 use wallprof_model::{Labels, SpanBudgets};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_recording::Retention;
+use wallprof_symbols::SpanTarget;
 use wallprof_watch::{Entry, HostNames, Hours, Severities};
 
 use crate::budgets::budgets_from_texts;
@@ -15,6 +16,7 @@ use crate::cpu_list::cpus_from_option;
 use crate::failure::Failure;
 use crate::guarded::Guarded;
 use crate::labels::labels_from_texts;
+use crate::span_options::spans_from_texts;
 use crate::watch::tables::TableSettings;
 
 /// The shortest flight recording that holds the snapshot of a spike.
@@ -71,6 +73,22 @@ pub(super) fn budgets(
     file: &Path,
 ) -> Result<SpanBudgets, Failure> {
     several("--budget", options, entry, file, |texts| budgets_from_texts(texts.iter().copied()))
+}
+
+/// The options `--span` of the command line if it has any, else those of the file.
+pub(super) fn spans(options: &[String], entries: &[Entry], file: &Path) -> Result<Vec<SpanTarget>, Failure> {
+    if options.is_empty()
+        && let Some(first) = entries.first()
+    {
+        let place = |entry: &Entry| Given::of_entry(file, "--span", entry);
+        for entry in entries {
+            spans_from_texts([entry.text.as_str()]).map_err(|error| place(entry).wrong(error))?;
+        }
+        let texts = entries.iter().map(|entry| entry.text.as_str());
+        return spans_from_texts(texts).map_err(|error| place(first).wrong(error));
+    }
+    spans_from_texts(options.iter().map(String::as_str))
+        .map_err(|error| Failure::usage(format!("--span: {error}")))
 }
 
 fn several<V>(

@@ -83,10 +83,11 @@ impl Settings {
         let target = targets::read(args, config, file)?;
         let labels = given::labels(&args.labels, config.label.as_ref(), file)?;
         let budgets = given::budgets(&args.budgets, config.budget.as_ref(), file)?;
+        let spans = given::spans(&args.spans, &config.span, file)?;
         let record = RecordArgs { output: output.clone(), meaning: args.meaning.clone(), ..target };
         let record = record_options(record, &threshold, &sample_hz, retention)?;
         Ok(Settings {
-            record: RecordOptions { guarded, recorder_cpus, labels, budgets, ..record },
+            record: RecordOptions { guarded, recorder_cpus, labels, budgets, spans, ..record },
             on: given::severity_of_snapshots(optional("--on", &args.on, &config.on), &severities)?,
             severities,
             listen: listen.text.parse().map_err(|_| {
@@ -129,6 +130,7 @@ impl Settings {
             (self.record.sample_hz != new.record.sample_hz, "freq"),
             (self.record.labels != new.record.labels, "label"),
             (self.record.budgets != new.record.budgets, "budget"),
+            (self.record.spans != new.record.spans, "span"),
             (self.record.guarded != new.record.guarded, "guard-cpus"),
             (self.record.recorder_cpus != new.record.recorder_cpus, "recorder-cpus"),
             (self.max_series != new.max_series, "max-series"),
