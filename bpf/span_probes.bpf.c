@@ -68,8 +68,8 @@ ALWAYS_INLINE bool is_under_way(struct open_span *open, u64 sp) {
            caller == open->caller;
 }
 
-/* The ledger at one time. A switch in the middle makes it another time: what it has charged by then is told
- * from the time of the last switch-in. */
+/* Copies the ledger at one time, which it returns. A switch during the copy changes the time of the last
+ * switch-in, and the ledger is copied again. */
 ALWAYS_INLINE u64 keep_ledger(struct thread_state *t, struct span_states *base) {
     u64 run, now;
     u32 i;

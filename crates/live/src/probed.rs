@@ -8,14 +8,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use wallprof_model::histogram::{bucket_from_ns, range_from_bucket};
-use wallprof_model::span::{LateSample, Span, SpanDelta, SpanSource, SpanState, SpanStates};
+use wallprof_model::histogram::bucket_from_ns;
+use wallprof_model::span::{LateSample, Span, SpanSource, SpanState, SpanStates};
 use wallprof_model::{MonoNs, ThreadKey};
 use wallprof_probe::bpf::probed_record;
 
-use crate::marks::{Growth, Rows, limit};
+use crate::marks::{Flushed, Growth, Rows, limit};
 use crate::session::states_from;
-use crate::span_samples::SpanSamples;
+use crate::span_samples::{SpanSamples, late_length};
 
 /// Hits a second of all threads, above which the probes of an option are removed: two hundredths of a CPU at least.
 pub const MOST_HITS: u64 = 20_000;
@@ -39,52 +39,13 @@ pub(crate) struct Probed {
     kinds: Vec<SpanKind>,
     /// By thread.
     samples: HashMap<u32, SpanSamples>,
-    /// By program and number of `--span`: the lengths of the spans so far.
-    lengths: HashMap<(Vec<u8>, u32), Lengths>,
+    /// By program and number of `--span`: how many spans there were so far, by bucket of their length.
+    lengths: HashMap<(Vec<u8>, u32), Vec<u64>>,
     checked: Option<(u64, Vec<u64>)>,
     /// Numbers of those whose probes are gone.
     gone: BTreeSet<usize>,
-    /// Of them, with their hits a second, those that nobody was told of.
+    /// Those of them that were not reported yet, with their hits a second.
     removed: Vec<(usize, u64)>,
-}
-
-/// How many spans there were, by bucket of their length.
-#[derive(Default)]
-struct Lengths {
-    counts: Vec<u64>,
-    all: u64,
-}
-
-impl Lengths {
-    fn add(&mut self, ns: u64) {
-        let bucket = usize::from(bucket_from_ns(ns));
-        if self.counts.len() <= bucket {
-            self.counts.resize(bucket + 1, 0);
-        }
-        self.counts[bucket] += 1;
-        self.all += 1;
-    }
-
-    /// The length that nineteen of twenty spans so far do not exceed; `None` before there are twenty.
-    fn late_ns(&self) -> Option<u64> {
-        if self.all < 20 {
-            return None;
-        }
-        let mut longer = self.all;
-        let at = self.counts.iter().position(|count| {
-            longer -= count;
-            longer <= self.all / 20
-        });
-        Some(range_from_bucket(at? as u16).1)
-    }
-}
-
-/// Spans that are ready to be emitted.
-#[derive(Default)]
-pub(crate) struct ProbedSpans {
-    pub sums: Vec<SpanDelta>,
-    pub spans: Vec<Span>,
-    pub late: Vec<LateSample>,
 }
 
 impl Probed {
@@ -101,41 +62,34 @@ impl Probed {
         self.samples.entry(sample.thread.0).or_default().take(sample);
     }
 
-    /// Spans that have ended. `program_of` has the program of each thread in them.
+    /// Emits spans that have ended. `program_of` has the program of each thread in them.
     pub fn flush(
         &mut self,
-        records: &[probed_record],
+        mut records: Vec<probed_record>,
         now: u64,
         program_of: &dyn Fn(u32) -> Vec<u8>,
-    ) -> ProbedSpans {
-        let mut flushed = ProbedSpans::default();
-        let mut rows: HashMap<(u32, SpanSource), Rows> = HashMap::new();
-        for record in records {
-            let Some(SpanKind { kind, source }) = self.kinds.get(record.span as usize) else { continue };
-            let ns = record.end.saturating_sub(record.start);
-            let states = states_of(record, ns);
-            let program = (program_of(record.key), record.span);
-            if self.lengths.len() < MOST_PROGRAMS || self.lengths.contains_key(&program) {
-                let lengths = self.lengths.entry(program).or_default();
-                if let Some(late_ns) = lengths.late_ns().filter(|late_ns| ns > *late_ns)
-                    && let Some(samples) = self.samples.get_mut(&record.key)
+    ) -> Flushed {
+        let mut flushed = Flushed::default();
+        records.sort_by_key(|record| (record.key, record.span));
+        for records in records.chunk_by(|one, other| (one.key, one.span) == (other.key, other.span)) {
+            let (key, span) = (records[0].key, records[0].span);
+            let Some(SpanKind { kind, source }) = self.kinds.get(span as usize) else { continue };
+            let (kind, source, thread) = (Arc::clone(kind), *source, ThreadKey(key));
+            let durations = records.iter().map(|record| record.end.saturating_sub(record.start));
+            let late_ns = self.count_lengths((program_of(key), span), durations.clone());
+            let mut rows = Rows::default();
+            for (record, ns) in records.iter().zip(durations) {
+                if ns > late_ns
+                    && let Some(samples) = self.samples.get_mut(&key)
                 {
-                    samples.emit_late(*source, record.start + late_ns, record.end, &mut flushed.late);
+                    samples.emit_late(source, record.start + late_ns, record.end, &mut flushed.late);
                 }
-                lengths.add(ns);
+                let states = states_of(record, ns);
+                rows.add(&kind, bucket_from_ns(ns), 1, ns, &states);
+                let (kind, start, end) = (Arc::clone(&kind), MonoNs(record.start), MonoNs(record.end));
+                flushed.spans.push(Span { thread, source, kind, start, end, states });
             }
-            rows.entry((record.key, *source)).or_default().add(kind, bucket_from_ns(ns), 1, ns, &states);
-            flushed.spans.push(Span {
-                thread: ThreadKey(record.key),
-                source: *source,
-                kind: Arc::clone(kind),
-                start: MonoNs(record.start),
-                end: MonoNs(record.end),
-                states,
-            });
-        }
-        for ((key, source), rows) in rows {
-            flushed.sums.extend(rows.finish(ThreadKey(key), source));
+            flushed.sums.extend(rows.finish(thread, source));
         }
         self.samples.retain(|_, samples| {
             samples.forget(now.saturating_sub(KEEP_SAMPLES_NS));
@@ -144,7 +98,26 @@ impl Probed {
         flushed
     }
 
-    /// Whether hits are to be read at this time, and how many of each option are too many.
+    /// Counts spans of a program and a `--span`. Returns the length that nineteen of twenty so far do not exceed,
+    /// ns; the longest possible one before there are twenty.
+    fn count_lengths(&mut self, of: (Vec<u8>, u32), durations: impl Iterator<Item = u64>) -> u64 {
+        if self.lengths.len() >= MOST_PROGRAMS && !self.lengths.contains_key(&of) {
+            return u64::MAX;
+        }
+        let counts = self.lengths.entry(of).or_default();
+        for bucket in durations.map(|ns| usize::from(bucket_from_ns(ns))) {
+            if counts.len() <= bucket {
+                counts.resize(bucket + 1, 0);
+            }
+            counts[bucket] += 1;
+        }
+        match counts.iter().sum::<u64>() < 20 {
+            true => u64::MAX,
+            false => late_length(counts.iter().copied()),
+        }
+    }
+
+    /// Whether hits are to be read at this time.
     pub fn is_due(&self, now: u64) -> bool {
         let checked = self.checked.as_ref().map_or(0, |(at, _)| *at);
         !self.is_empty() && now.saturating_sub(checked) >= CHECK_EVERY_NS
@@ -152,18 +125,20 @@ impl Probed {
 
     /// Takes the hits so far, by number of `--span`. Returns the numbers of those that are hit too often.
     pub fn take_hits(&mut self, now: u64, hits: Vec<u64>) -> Vec<usize> {
-        let Some((at, before)) = self.checked.replace((now, hits)) else { return Vec::new() };
-        let hits = self.checked.iter().flat_map(|(_, hits)| hits);
-        let a_second = |(hits, before): (&u64, &u64)| {
-            let new = u128::from(hits.saturating_sub(*before));
-            (new * 1_000_000_000 / u128::from(now.saturating_sub(at).max(1))) as u64
-        };
-        let rates = hits.zip(&before).map(a_second).enumerate();
-        // Some hits come between the reading of the first and the removal.
-        let is_new = |(number, rate): &(usize, u64)| *rate > MOST_HITS && self.gone.insert(*number);
-        let too_many: Vec<(usize, u64)> = rates.filter(is_new).collect();
-        self.removed.extend(&too_many);
-        too_many.into_iter().map(|(number, _)| number).collect()
+        let mut too_many = Vec::new();
+        if let Some((at, before)) = &self.checked {
+            let ns = u128::from(now.saturating_sub(*at).max(1));
+            for (number, (hits, before)) in hits.iter().zip(before).enumerate() {
+                let rate = (u128::from(hits.saturating_sub(*before)) * 1_000_000_000 / ns) as u64;
+                // Some hits come between the reading of the first and the removal.
+                if rate > MOST_HITS && self.gone.insert(number) {
+                    self.removed.push((number, rate));
+                    too_many.push(number);
+                }
+            }
+        }
+        self.checked = Some((now, hits));
+        too_many
     }
 
     /// Numbers of `--span` whose probes were removed since the last call, with their hits a second.
@@ -220,7 +195,7 @@ mod tests {
     fn spans_are_summed_by_kind_and_length() {
         let mut probed = probed();
         let records = [record(0, 0, 5_000), record(1, 100, 70), record(0, 9_000, 5_010), record(9, 0, 1)];
-        let flushed = probed.flush(&records, 20_000, &|_| b"engine".to_vec());
+        let flushed = probed.flush(records.to_vec(), 20_000, &|_| b"engine".to_vec());
         let mut sums: Vec<_> =
             flushed.sums.iter().map(|sum| (&*sum.kind, sum.source, sum.count, sum.max_ns)).collect();
         sums.sort();
@@ -232,19 +207,19 @@ mod tests {
     fn samples_are_late_after_the_length_of_nineteen_of_twenty() {
         let mut probed = probed();
         let short: Vec<_> = (0..100).map(|at| record(0, at * 10_000, 1_000)).collect();
-        probed.flush(&short, 1_000_000, &|_| b"engine".to_vec());
+        probed.flush(short, 1_000_000, &|_| b"engine".to_vec());
         let (thread, state) = (ThreadKey(7), State::User);
         for at in [2_000_500, 2_001_900] {
             let (source, at) = (SpanSource::Busy, MonoNs(at));
             probed.take_sample(LateSample { thread, source, at, state, ns: 10, user: None, kernel: None });
         }
-        let flushed = probed.flush(&[record(0, 2_000_000, 2_000)], 2_002_000, &|_| b"engine".to_vec());
+        let flushed = probed.flush(vec![record(0, 2_000_000, 2_000)], 2_002_000, &|_| b"engine".to_vec());
         let late: Vec<_> = flushed.late.iter().map(|sample| (sample.source, sample.at.0)).collect();
         assert_eq!(late, [(SpanSource::Uprobe, 2_001_900)]);
-        let other = probed.flush(&[record(0, 2_000_000, 2_000)], 2_002_000, &|_| b"another".to_vec());
+        let other = probed.flush(vec![record(0, 2_000_000, 2_000)], 2_002_000, &|_| b"another".to_vec());
         assert_eq!(other.late.len(), 0, "a program of its own");
         assert!(!probed.samples.is_empty());
-        probed.flush(&[], 2_001_901 + KEEP_SAMPLES_NS, &|_| Vec::new());
+        probed.flush(Vec::new(), 2_001_901 + KEEP_SAMPLES_NS, &|_| Vec::new());
         assert!(probed.samples.is_empty(), "of spans that never end");
     }
 

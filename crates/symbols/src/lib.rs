@@ -108,8 +108,8 @@ pub use module::{ModuleFile, Payer};
 pub use needed::files_of_program;
 pub use pending::{Batch, Origin, PendingFrames};
 pub use probe_sites::{
-    FileIdentity, MAX_ENDS, MAX_FUNCTION, MAX_PROBES, ProbeSite, ProbeSites, ProbeSitesError, SiteProblem,
-    SpanTarget, SpanTargetError, probe_sites, probe_sites_with,
+    FileIdentity, ProbeSite, ProbeSites, ProbeSitesError, SiteProblem, SpanTarget, SpanTargetError,
+    probe_sites,
 };
 pub use process::{
     CodeRange, MmapEvent, NormaliseLosses, ProcessKey, Processes, ScanError, normalise_kernel,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wallprof record` as a child process, and what the readers print about its file.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -177,6 +178,17 @@ impl RecordingFile {
             };
             assert!(is_expected, "nobody asked for spans of this kind: {kind}");
         }
+    }
+
+    /// By kind, how many spans of this source there are, in all processes.
+    pub fn span_counts(&self, source: &str) -> BTreeMap<String, u64> {
+        let tail: Value = serde_json::from_str(&self.read("tail", &["--json"])).expect("JSON");
+        let mut counts = BTreeMap::new();
+        for kind in tail["kinds"].as_array().expect("kinds").iter().filter(|kind| kind["source"] == source) {
+            let name = kind["kind"].as_str().expect("a name").to_owned();
+            *counts.entry(name).or_default() += kind["count"].as_u64().expect("a count");
+        }
+        counts
     }
 
     fn stdout(&self) -> PathBuf {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `--span` of `record` and `watch`: what begins and ends a span.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use wallprof_live::SpanKind;
 use wallprof_model::span::SpanSource;
 use wallprof_probe::{CodePlace, MAX_SPAN_PROBES, SpanProbes};
-use wallprof_symbols::{ProbeSite, SpanTarget, probe_sites};
+use wallprof_symbols::{FileIdentity, ProbeSite, SpanTarget, probe_sites};
 
 use crate::failure::Failure;
 
@@ -49,18 +48,17 @@ pub fn kinds(spans: &[SpanTarget]) -> Vec<SpanKind> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbedFile {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    identity: FileIdentity,
 }
 
 impl ProbedFile {
     /// Whether another file has its path by now. The path of a container ends with the container.
     pub fn is_replaced(&self) -> bool {
         let now = std::fs::metadata(&self.path);
-        now.is_ok_and(|now| (now.dev(), now.ino()) != (self.device, self.inode))
+        now.is_ok_and(|now| FileIdentity::of(&now) != self.identity)
     }
 
-    pub fn path(&self) -> &std::path::Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -72,11 +70,7 @@ impl ProbedFile {
 pub fn find(spans: &[SpanTarget]) -> Result<Vec<(SpanProbes, ProbedFile)>, Failure> {
     let find_one = |span: &SpanTarget| {
         let sites = probe_sites(span).map_err(|error| Failure::failed(format!("--span: {error}")))?;
-        let file = ProbedFile {
-            path: span.path().to_path_buf(),
-            device: sites.file.device,
-            inode: sites.file.inode,
-        };
+        let file = ProbedFile { path: span.path().to_path_buf(), identity: sites.file };
         let places = |sites: Vec<ProbeSite>| {
             let place = |site: ProbeSite| CodePlace {
                 offset: site.offset,

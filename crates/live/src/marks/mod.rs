@@ -27,7 +27,7 @@ use self::clock::MarkClock;
 pub(crate) use self::memory::SHOWN_BYTES;
 use self::memory::{BYTES, Cell, Entry, Memory, NAME, OTHER_KINDS, SHORT_NS, SLOTS, kind_of};
 use crate::session::states_from;
-use crate::span_samples::SpanSamples;
+use crate::span_samples::{SpanSamples, late_length};
 use crate::threads::Threads;
 
 /// Marks stay on for this long without word from the recorder.
@@ -492,15 +492,7 @@ impl Slot {
 
     /// By kind, the length that nineteen of twenty spans so far do not exceed.
     fn late_ns(&self) -> BTreeMap<usize, u64> {
-        let of_kind = |cells: &Vec<Cell>| {
-            let all = cells.iter().fold(0u64, |all, cell| all.saturating_add(cell.count));
-            let mut longer = all;
-            let at = cells.iter().position(|cell| {
-                longer = longer.saturating_sub(cell.count);
-                longer <= all / 20
-            });
-            range_from_bucket(at.unwrap_or(0) as u16).1
-        };
+        let of_kind = |cells: &Vec<Cell>| late_length(cells.iter().map(|cell| cell.count));
         self.seen.iter().map(|(kind, cells)| (*kind, of_kind(cells))).collect()
     }
 

@@ -13,6 +13,7 @@ use wallprof_probe::bpf::{constants as c, late_record, probed_record, span_state
 use super::aggregates::state_from_kind;
 use super::{Session, SessionError};
 use crate::kernel_side::KernelSide;
+use crate::marks::Flushed;
 use crate::stacks::Stacks;
 
 /// Single periods that are kept of each flush, of all programs, at 250 bytes each. A few programs share all of
@@ -73,17 +74,7 @@ impl<K: KernelSide> Session<K> {
         // Also slots that were taken since the last look: it may be the last.
         self.follow_marks();
         let flushed = self.marks.flush(boundary, &self.threads, &self.budgets);
-        let losses = [
-            (Loss::MarksOverwritten, flushed.overwritten),
-            (Loss::MarksLeftOut, flushed.left_out),
-            (Loss::SpansOverBudgetLeftOut, flushed.over_left_out),
-        ];
-        for (loss, count) in losses.into_iter().filter(|(_, count)| *count > 0) {
-            emit(Event::Loss { reason: loss.name().into(), count });
-        }
-        flushed.late.into_iter().for_each(|sample| emit(Event::Late(sample)));
-        flushed.sums.into_iter().for_each(|sum| emit(Event::Spans(Box::new(sum))));
-        self.emit_examples_of_kinds(flushed.spans, emit);
+        self.emit_flushed(flushed, emit);
     }
 
     /// Emits the spans of `--span` that ended before `end`.
@@ -104,10 +95,8 @@ impl<K: KernelSide> Session<K> {
             emit(Event::loss(Loss::ProbedSpansLost, lost));
         }
         let program_of = |key| self.threads.program_of(key).unwrap_or_default().to_vec();
-        let flushed = self.probed.flush(&due, end, &program_of);
-        flushed.late.into_iter().for_each(|sample| emit(Event::Late(sample)));
-        flushed.sums.into_iter().for_each(|sum| emit(Event::Spans(Box::new(sum))));
-        self.emit_examples_of_kinds(flushed.spans, emit);
+        let flushed = self.probed.flush(due, end, &program_of);
+        self.emit_flushed(flushed, emit);
     }
 
     /// Removes the probes of `--span` that are hit too often.
@@ -124,9 +113,19 @@ impl<K: KernelSide> Session<K> {
         Ok(())
     }
 
-    fn emit_examples_of_kinds(&self, spans: Vec<Span>, emit: &mut dyn FnMut(Event)) {
+    fn emit_flushed(&self, flushed: Flushed, emit: &mut dyn FnMut(Event)) {
+        let losses = [
+            (Loss::MarksOverwritten, flushed.overwritten),
+            (Loss::MarksLeftOut, flushed.left_out),
+            (Loss::SpansOverBudgetLeftOut, flushed.over_left_out),
+        ];
+        for (loss, count) in losses.into_iter().filter(|(_, count)| *count > 0) {
+            emit(Event::Loss { reason: loss.name().into(), count });
+        }
+        flushed.late.into_iter().for_each(|sample| emit(Event::Late(sample)));
+        flushed.sums.into_iter().for_each(|sum| emit(Event::Spans(Box::new(sum))));
         let mut by_kind: HashMap<(Vec<u8>, Arc<str>), Vec<Span>> = HashMap::new();
-        for span in spans {
+        for span in flushed.spans {
             let program = self.threads.program_of(span.thread.0).unwrap_or_default().to_vec();
             by_kind.entry((program, Arc::clone(&span.kind))).or_default().push(span);
         }

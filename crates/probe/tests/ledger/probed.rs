@@ -8,7 +8,11 @@ use crate::timeline::{Outcome, Timeline};
 const CALL: u64 = 0x100;
 const IF_EQUAL: u64 = 0x200 | 4 << 12;
 /// Of the flags register.
-const EQUAL: u64 = 1 << 6;
+const CARRY: u64 = 1;
+const PARITY: u64 = 1 << 2;
+const ZERO: u64 = 1 << 6;
+const SIGN: u64 = 1 << 7;
+const OVERFLOW: u64 = 1 << 11;
 /// Numbers of `enum loss`.
 const LOSS_PROBED_SPANS: i64 = 16;
 const LOSS_SPANS_WITHOUT_END: i64 = 17;
@@ -116,8 +120,24 @@ fn outer_call_of_a_function_that_calls_itself_is_the_span() {
 #[test]
 fn conditional_jump_ends_a_call_where_it_is_taken() {
     let conditional = |tick: u32, flags: u64| format!("{tick} end {} 5000 {flags}", CALL | IF_EQUAL);
-    let found = outcome("a: RRRRRRRRRR", &[begin(1, CALL, 5_000), conditional(3, 0), conditional(6, EQUAL)]);
+    let found = outcome("a: RRRRRRRRRR", &[begin(1, CALL, 5_000), conditional(3, 0), conditional(6, ZERO)]);
     assert_eq!(spans(&found), ["1..6"]);
+}
+
+#[test]
+fn condition_holds_by_the_flags_of_the_processor() {
+    let holds = |condition: u64, flags: u64| {
+        let cookie = CALL | 0x200 | condition << 12;
+        let end = format!("6 end {cookie} 5000 {flags}");
+        spans(&outcome("a: RRRRRRRRRR", &[begin(1, CALL, 5_000), end])).len() == 1
+    };
+    let holding = |flags: u64| -> Vec<u64> { (0..16).filter(|&condition| holds(condition, flags)).collect() };
+    assert_eq!(holding(0), [1, 3, 5, 7, 9, 11, 13, 15]);
+    assert_eq!(holding(CARRY), [1, 2, 5, 6, 9, 11, 13, 15]);
+    assert_eq!(holding(ZERO | PARITY), [1, 3, 4, 6, 9, 10, 13, 14]);
+    assert_eq!(holding(SIGN), [1, 3, 5, 7, 8, 11, 12, 14]);
+    assert_eq!(holding(SIGN | OVERFLOW), [0, 3, 5, 7, 8, 11, 13, 15]);
+    assert_eq!(holding(OVERFLOW), [0, 3, 5, 7, 9, 11, 12, 14]);
 }
 
 #[test]

@@ -31,7 +31,7 @@ const MAX_ENCODED: usize = 16 << 10;
 const MAX_TIME: Duration = Duration::from_secs(30);
 /// Functions of one name that are kept.
 const MAX_FITTING: usize = 256;
-/// Alike names that are kept until the nearest ones are chosen.
+/// Similar names that are kept until the search ends.
 const MAX_ALIKE: usize = 1024;
 /// A function has one cold part. A file that names more is damaged.
 const MAX_PARTS: usize = 64;

@@ -21,7 +21,7 @@ mod tests;
 mod usdt;
 mod wanted;
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -63,26 +63,6 @@ pub struct ProbeSite {
     pub condition: Option<u8>,
 }
 
-impl ProbeSite {
-    /// Whether the place is an end when the flags register has this value.
-    pub fn holds(&self, flags: u64) -> bool {
-        let flag = |bit: u32| flags >> bit & 1 != 0;
-        let [carry, parity, zero, sign, overflow] = [flag(0), flag(2), flag(6), flag(7), flag(11)];
-        let Some(condition) = self.condition else { return true };
-        let positive = match condition >> 1 {
-            0 => overflow,
-            1 => carry,
-            2 => zero,
-            3 => carry || zero,
-            4 => sign,
-            5 => parity,
-            6 => sign != overflow,
-            _ => zero || sign != overflow,
-        };
-        positive != (condition & 1 != 0)
-    }
-}
-
 /// The file that was read. A path can lead to another file later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
@@ -90,6 +70,13 @@ pub struct FileIdentity {
     pub device: u64,
     /// As `st_ino`.
     pub inode: u64,
+}
+
+impl FileIdentity {
+    /// Of an open file, or of what a path leads to.
+    pub fn of(metadata: &Metadata) -> Self {
+        FileIdentity { device: metadata.dev(), inode: metadata.ino() }
+    }
 }
 
 /// The places of a span, in ascending order.
@@ -117,7 +104,7 @@ pub fn probe_sites(target: &SpanTarget) -> Result<ProbeSites, ProbeSitesError> {
 }
 
 /// As [`probe_sites`], with debug files from the directories of `options`.
-pub fn probe_sites_with(
+pub(crate) fn probe_sites_with(
     target: &SpanTarget,
     options: &ResolverOptions,
 ) -> Result<ProbeSites, ProbeSitesError> {
@@ -149,8 +136,7 @@ fn find(target: &SpanTarget, options: &ResolverOptions) -> Result<ProbeSites, Si
             function::sites::<File>(&file, &program, options, function)?
         }
     };
-    let file = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
-    Ok(ProbeSites { file, ..found })
+    Ok(ProbeSites { file: FileIdentity::of(&metadata), ..found })
 }
 
 impl From<ElfError> for SiteProblem {

@@ -69,7 +69,7 @@ pub enum SiteProblem {
     },
     /// A program in Go, whose calls move between threads and between stacks.
     GoProgram,
-    /// The symbol stands for a function that is chosen when the program starts (`STT_GNU_IFUNC`).
+    /// The program selects the function behind this symbol when it starts (`STT_GNU_IFUNC`).
     IndirectFunction,
     /// The file calls the function, which is in another file.
     ImportedFunction,
@@ -193,7 +193,7 @@ impl ProbeSitesError {
             ),
             SiteProblem::IndirectFunction => write!(
                 f,
-                "'{function}' in {path} stands for a function that is chosen when the program starts (IFUNC); give the chosen function, as a profile shows it"
+                "{path} selects the function behind '{function}' when it starts (IFUNC); give the selected function, as a profile shows it"
             ),
             SiteProblem::ImportedFunction => {
                 write!(f, "{path} calls '{function}' in a library; give the path of that library")

@@ -310,26 +310,6 @@ fn unknown_probe_is_refused_with_known_ones() {
 }
 
 #[test]
-fn condition_holds_by_the_flags_of_the_processor() {
-    const CARRY: u64 = 1;
-    const PARITY: u64 = 1 << 2;
-    const ZERO: u64 = 1 << 6;
-    const SIGN: u64 = 1 << 7;
-    const OVERFLOW: u64 = 1 << 11;
-    let holding = |flags: u64| -> Vec<u8> {
-        let site = |condition| ProbeSite { offset: 0, semaphore: None, condition };
-        assert!(site(None).holds(flags));
-        (0..16).filter(|&condition| site(Some(condition)).holds(flags)).collect()
-    };
-    assert_eq!(holding(0), [1, 3, 5, 7, 9, 11, 13, 15]);
-    assert_eq!(holding(CARRY), [1, 2, 5, 6, 9, 11, 13, 15]);
-    assert_eq!(holding(ZERO | PARITY), [1, 3, 4, 6, 9, 10, 13, 14]);
-    assert_eq!(holding(SIGN), [1, 3, 5, 7, 8, 11, 12, 14]);
-    assert_eq!(holding(SIGN | OVERFLOW), [0, 3, 5, 7, 8, 11, 13, 15]);
-    assert_eq!(holding(OVERFLOW), [0, 3, 5, 7, 9, 11, 12, 14]);
-}
-
-#[test]
 fn damaged_program_is_harmless() {
     let program = Program::compile("c", &[PROBES], &[]);
     let whole = std::fs::read(&program.path).expect("the program");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a sample, and a probe of `--span`, cost the thread that they stop.
 
-use std::fs;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 use wallprof_analysis::waits::Rules;
 use wallprof_live::Session;
 use wallprof_probe::{CodePlace, ProbeOptions, SpanProbes, TargetSet, Targets, UserStacks};
+use wallprof_symbols::executable_maps;
 
 use super::check::Check;
 
@@ -103,14 +103,9 @@ fn call_ns() -> f64 {
 /// The first instruction of [`probed_function`] in the file of this program.
 fn own_function() -> Option<SpanProbes> {
     let address = probed_function as extern "C" fn(u64) -> u64 as usize as u64;
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    let offset = maps.lines().find_map(|line| {
-        let mut parts = line.split_ascii_whitespace();
-        let (from, to) = parts.next()?.split_once('-')?;
-        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let (from, to, offset) = (hex(from)?, hex(to)?, hex(parts.nth(1)?)?);
-        (from..to).contains(&address).then(|| address - from + offset)
-    })?;
+    let maps = executable_maps(std::process::id()).ok()?;
+    let text = maps.iter().find(|line| (line.start..line.end).contains(&address))?;
+    let offset = text.file_offset + (address - text.start);
     Some(SpanProbes {
         option: "uprobe:/proc/self/exe:probed_function".into(),
         path: PathBuf::from("/proc/self/exe"),

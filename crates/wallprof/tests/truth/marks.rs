@@ -7,10 +7,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use wallprof_testkit::machine;
-use wallprof_testkit::recorder::{Recorder, RecordingFile};
+use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, Truth};
 
 #[derive(Deserialize)]
@@ -37,17 +36,6 @@ fn logged(truth: &Truth) -> Counts {
     truth.all::<Spans>("spans").into_iter().map(|spans| (spans.kind, spans.count)).collect()
 }
 
-/// Of marked spans, in all processes.
-fn counted(recording: &RecordingFile) -> Counts {
-    let tail: Value = serde_json::from_str(&recording.read("tail", &["--json"])).expect("JSON");
-    let mut counts = Counts::new();
-    for kind in tail["kinds"].as_array().expect("kinds").iter().filter(|kind| kind["source"] == "code") {
-        let name = kind["kind"].as_str().expect("a name").to_owned();
-        *counts.entry(name).or_default() += kind["count"].as_u64().expect("a count");
-    }
-    counts
-}
-
 #[test]
 fn no_marked_span_is_lost() {
     let Some(_guard) = machine::reserve("no_marked_span_is_lost") else { return };
@@ -55,7 +43,7 @@ fn no_marked_span_is_lost() {
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "--children"], &[]);
     let truth = scenario.run();
     let recording = recorder.stop();
-    assert_eq!(counted(&recording), logged(&truth));
+    assert_eq!(recording.span_counts("code"), logged(&truth));
     let losses = recording.report().losses;
     let overwritten = losses.get("marks_overwritten").copied().unwrap_or(0);
     // The ring is read ten times a second, and holds 2,048 of the 20,000.
@@ -72,7 +60,7 @@ fn garbage_in_the_slots_of_one_process_changes_no_other() {
     let mut scenario = Scenario::ready("marks", &["-k", "garbage"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "--children"], &[]);
     let truth = scenario.run();
-    let counts = counted(&recorder.stop());
+    let counts = recorder.stop().span_counts("code");
     for (kind, count) in logged(&truth) {
         let found = counts.get(&kind).copied().unwrap_or(0);
         // The child may have written over its own first span before it was read.
@@ -110,13 +98,13 @@ fn marks_are_on_while_any_recorder_lives_and_off_two_seconds_later() {
     let marked = |from: u64, to: u64| {
         spans.iter().filter(|span| span.marked && (from..to).contains(&span.from_ns)).count() as u64
     };
-    let found = counted(&recording)["steady"];
+    let found = recording.span_counts("code")["steady"];
     // A span that was logged before may end after the recording's.
     assert!(
         (marked(0, stop_from) - 1..=marked(0, stop_to)).contains(&found),
         "{found}: {stop_from} {stop_to}"
     );
-    assert!(counted(&of_second)["steady"] > 0, "the second recorder counts, too");
+    assert!(of_second.span_counts("code")["steady"] > 0, "the second recorder counts, too");
     assert!(marked(stop_to + 2_000_000_000, killed) > 0, "one recorder is enough");
     let off = killed + 2_000_000_000;
     assert!(spans.iter().any(|span| span.from_ns > off), "the program runs on");

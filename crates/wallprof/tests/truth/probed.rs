@@ -5,10 +5,9 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use wallprof_testkit::machine;
-use wallprof_testkit::recorder::{Recorder, RecordingFile};
+use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, program};
 
 #[derive(Deserialize)]
@@ -16,17 +15,6 @@ struct Calls {
     function: String,
     count: u64,
     ended: u64,
-}
-
-/// Spans of functions, by kind, in all processes.
-fn counted(recording: &RecordingFile) -> BTreeMap<String, u64> {
-    let tail: Value = serde_json::from_str(&recording.read("tail", &["--json"])).expect("JSON");
-    let mut counts = BTreeMap::new();
-    for kind in tail["kinds"].as_array().expect("kinds").iter().filter(|kind| kind["source"] == "uprobe") {
-        let name = kind["kind"].as_str().expect("a name").to_owned();
-        *counts.entry(name).or_default() += kind["count"].as_u64().expect("a count");
-    }
-    counts
 }
 
 #[test]
@@ -44,7 +32,7 @@ fn each_outer_call_that_returns_is_a_span() {
     let logged: Vec<Calls> = truth.all("calls");
     let expected: BTreeMap<String, u64> =
         logged.iter().map(|calls| (calls.function.clone(), calls.ended)).collect();
-    assert_eq!(counted(&recording), expected);
+    assert_eq!(recording.span_counts("uprobe"), expected);
     let losses = recording.report().losses;
     // Each call of escape() that jumped out, but the last, which no other one follows.
     let jumped: u64 =
@@ -66,6 +54,6 @@ fn probes_of_a_function_that_is_called_too_often_are_removed() {
     let report = recording.report();
     assert_eq!(report.losses.get("span_probes_removed"), Some(&1), "{:?}", report.losses);
     // A hit takes a microsecond or more: most calls came after the probes were gone.
-    let spans = counted(&recording).get("often").copied().unwrap_or(0);
+    let spans = recording.span_counts("uprobe").get("often").copied().unwrap_or(0);
     assert!((1..1_000_000).contains(&spans), "{spans}");
 }

@@ -422,15 +422,21 @@ fn check_waits_of(exemplar: &Value, request: &Request) {
     assert!(lock_ns <= request.waited_ns as i64 + SWITCH_LAG_NS, "{request:?}: {exemplar}");
 }
 
-#[test]
-fn tail_of_marked_spans_is_the_planted_lock() {
-    let Some(_guard) = machine::reserve("tail_of_marked_spans_is_the_planted_lock") else { return };
-    let MarkedRun { run, stage, over_budget } = MarkedRun::of(Source::Code, "lock");
+/// The lock is in the finding about the budget, and is a cause with its owner.
+fn lock_of(run: &Run, over_budget: Option<Finding>) -> &Value {
     let over_budget = over_budget.expect("requests over their budget");
     let words = "waiting for a lock in take_registry_lock";
     assert!(over_budget.title.contains(words) && !over_budget.stalls.is_empty(), "{over_budget:?}");
     let lock = run.lock();
     assert_eq!(lock["lock"]["owner"]["comm"], "housekeeper", "{lock}");
+    lock
+}
+
+#[test]
+fn tail_of_marked_spans_is_the_planted_lock() {
+    let Some(_guard) = machine::reserve("tail_of_marked_spans_is_the_planted_lock") else { return };
+    let MarkedRun { run, stage, over_budget } = MarkedRun::of(Source::Code, "lock");
+    lock_of(&run, over_budget);
     // Until the recorder has the slot of a thread, what its spans did is unknown: up to a tick of it.
     let excess_ns = ns(&run.kind["difference"]["mean_ns"]);
     assert!(run.state("unknown") * 20 <= excess_ns, "{}", run.kind["difference"]);
@@ -444,11 +450,7 @@ fn tail_of_marked_spans_is_the_planted_lock() {
 fn tail_of_probed_spans_is_the_planted_lock() {
     let Some(_guard) = machine::reserve("tail_of_probed_spans_is_the_planted_lock") else { return };
     let MarkedRun { run, stage, over_budget } = MarkedRun::of(Source::Probes, "lock");
-    let over_budget = over_budget.expect("requests over their budget");
-    let words = "waiting for a lock in take_registry_lock";
-    assert!(over_budget.title.contains(words) && !over_budget.stalls.is_empty(), "{over_budget:?}");
-    let lock = run.lock();
-    assert_eq!(lock["lock"]["owner"]["comm"], "housekeeper", "{lock}");
+    let lock = lock_of(&run, over_budget);
     let functions = lock["user_stack"].as_array().expect("a stack");
     assert!(functions.iter().any(|function| function["symbol"] == "serve"), "probes break no stack: {lock}");
     assert_eq!(run.state("unknown"), 0, "{}", run.kind["difference"]);
