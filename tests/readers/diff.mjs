@@ -7,39 +7,13 @@
 
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
+import { box, boxes, message, whole } from "./boxes.mjs";
 import { check, inBrowser } from "./browser.mjs";
 
 const [svg, json] = process.argv.slice(2);
 const said = JSON.parse(readFileSync(json, "utf8"));
 const LOCK = "take_registry_lock";
 const GREY = "#dedbd5";
-/** The width for boxes, in units of the picture. */
-const WIDTH = 1180;
-
-/** The boxes that are shown. */
-const boxes = (page) =>
-  page.evaluate(() =>
-    [...document.querySelectorAll("#frames > g")]
-      .filter((box) => box.style.display !== "none")
-      .map((box) => {
-        const rect = box.querySelector("rect");
-        return {
-          name: box.dataset.name,
-          title: box.querySelector("title").textContent,
-          label: box.querySelector("text").textContent,
-          x: parseFloat(rect.getAttribute("x")),
-          y: parseFloat(rect.getAttribute("y")),
-          width: parseFloat(rect.getAttribute("width")),
-          fill: rect.getAttribute("fill"),
-          isHit: box.classList.contains("hit"),
-        };
-      }),
-  );
-
-const message = (page) => page.evaluate(() => document.getElementById("message").textContent.trim());
-
-const box = (page, name) => page.locator(`#frames > g[data-name="${name}"]`).first();
-
 const isRed = (fill) => /^#[d-f][0-9a-f]/.test(fill) && fill !== GREY;
 
 async function looksRight(page) {
@@ -55,9 +29,9 @@ async function looksRight(page) {
   const news = said.stacks.find(leaf);
   const width = shown.filter((one) => one.name === "[blocked:lock]").map((one) => one.width);
   const all = shown.find((one) => one.name === "all threads in both");
-  check(all?.width === WIDTH, "everything stands on one box");
+  check(all?.width === whole(shown), "everything stands on one box");
   const drawn = said.states.filter((state) => state.state !== "running").reduce((sum, state) => sum + state.b_ns, 0);
-  check(width.some((one) => Math.abs(one / WIDTH - news.b_ns / drawn) < 0.002), `a box is as wide as its time: ${width}`);
+  check(width.some((one) => Math.abs(one / all.width - news.b_ns / drawn) < 0.002), `a box is as wide as its time: ${width}`);
   if (news.news) check(shown.some((one) => one.name === "[blocked:lock]" && isRed(one.fill)), "longer is red");
 }
 
@@ -66,10 +40,10 @@ async function zooms(page) {
   await box(page, LOCK).click();
   const zoomed = await boxes(page);
   const lock = zoomed.find((one) => one.name === LOCK);
-  check(Math.abs(lock.width - WIDTH) < 0.01, `a box that is clicked fills the width: ${lock.width}`);
+  check(Math.abs(lock.width - whole(before)) < 0.01, `a box that is clicked fills the width: ${lock.width}`);
   check(zoomed.length < before.length, "what is beside it is gone");
   check(lock.label === LOCK, `its label has room now: ${lock.label}`);
-  check(zoomed.every((one) => one.x >= 9.9 && one.x + one.width <= 10.1 + WIDTH), "nothing is drawn outside");
+  check(zoomed.every((one) => one.x >= 9.9 && one.x + one.width <= 10.1 + whole(before)), "nothing is drawn outside");
   await page.locator("#reset").click();
   const after = await boxes(page);
   check(after.length === before.length, "everything comes back");
@@ -81,7 +55,8 @@ async function searches(page, answers) {
   await page.locator("#search").click();
   const hits = (await boxes(page)).filter((one) => one.isHit);
   check(hits.length > 0 && hits.every((one) => one.name === LOCK), "what was found is marked");
-  check((await message(page)) === `${hits.length} frames match ^${LOCK}$`, `and counted: ${await message(page)}`);
+  const share = ((100 * hits.reduce((sum, one) => sum + one.width, 0)) / whole(await boxes(page))).toFixed(1);
+  check((await message(page)) === `${hits.length} frames match ^${LOCK}$, in ${share} %`, `and counted: ${await message(page)}`);
   answers.push("(");
   await page.locator("#search").click();
   check((await message(page)).startsWith("not a regular expression"), "a wrong expression is said to be one");

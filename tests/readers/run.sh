@@ -8,8 +8,7 @@
 #   tests/readers/run.sh
 #
 # Uses target/release/wallprof (WALLPROF names another) and target/scenarios. A missing program is skipped
-# with a message; with WALLPROF_REQUIRE_READERS=1 it is a failure, but for inferno-flamegraph, whose crate the
-# unit tests run. Pictures and exports stay in target/readers to be looked at.
+# with a message; with WALLPROF_REQUIRE_READERS=1 it is a failure, but for inferno-flamegraph, which no package has. Pictures and exports stay in target/readers to be looked at.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -32,7 +31,7 @@ skip() {
     say "SKIPPED: $*"
 }
 
-passed() { say "ok: $*"; }
+passed() { say "ok: $* at $SECONDS s"; }
 
 record() {
     local status=0
@@ -81,7 +80,9 @@ record_odd() {
     record "$STORE/many.db" "$SCENARIOS/storm" forks -n 30000 -r 4000
     record_killed
     if command -v cargo > /dev/null; then
-        cargo run -q --profile demo -p wallprof-intel-pt --example generate -- \
+        # Of the whole workspace: with the features that its tests have, it is built already.
+        cargo build -q --profile demo --workspace --example generate
+        "${CARGO_TARGET_DIR:-target}/demo/examples/generate" \
             --seed 3 --bytes 200000 --threads 3 --out "$STORE/pt" > /dev/null
         "$WALLPROF" import "$STORE/pt/perf.data" --symfs / -o "$STORE/intel-pt.db" 2> /dev/null
         ODD+=(intel-pt)
@@ -278,7 +279,9 @@ case $status in
     3) skip "everything: this machine cannot record"; exit 0 ;;
     *) fail "the scenarios could not be recorded" ;;
 esac
+say "recorded at $SECONDS s"
 export_all
+say "exported at $SECONDS s"
 check_pprof
 check_inferno
 check_perfetto

@@ -8,6 +8,7 @@
 
 mod bar;
 mod blame;
+mod boxes;
 mod diff;
 mod escape;
 mod export;
@@ -23,11 +24,11 @@ mod report;
 mod runs;
 mod style;
 mod surroundings;
+mod svg;
 mod tail;
 mod text;
 mod timestamps;
 mod units;
-mod xml;
 
 pub use blame::{blame_json, blame_svg, blame_text, what_if_text};
 pub use diff::{Diff, DiffRows, DiffSide, calls_diff_svg, diff_json, diff_svg, diff_text, tail_svg};

@@ -10,8 +10,8 @@ use wallprof_analysis::blame::{Blame, Group};
 use super::group_name;
 use crate::line::cut;
 use crate::style::Style;
+use crate::svg::{begin, xml_markup};
 use crate::units::{percent, time};
-use crate::xml::xml_markup;
 
 const WIDTH: f64 = 1000.0;
 const TOP: f64 = 60.0;
@@ -24,6 +24,10 @@ const NAMES: f64 = 260.0;
 const LONGEST_NAME: usize = 38;
 /// Groups drawn on a side. The rest is one bar.
 const MOST: usize = 12;
+
+const STYLE: &str = ".b{fill-opacity:.45} .b:hover{fill-opacity:.85}";
+const LEGEND: &str =
+    "Left: who waited. Right: who or what it was for, at the end of the chain of waits. Width: time.";
 
 /// Groups on one side with their times, largest first; the last may be all others.
 struct Column {
@@ -89,16 +93,8 @@ pub fn blame_svg(out: &mut impl Write, blame: &Blame) -> io::Result<()> {
     let height = TOP + left.height().max(right.height()) + 10.0;
     let style = Style::plain();
     let total = blame.waiting_ns.max(1) as f64;
-    writeln!(
-        out,
-        r##"<?xml version="1.0" encoding="UTF-8"?>
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0}" width="{WIDTH}" height="{height:.0}" font-family="monospace" font-size="11">
-<style>.b{{fill-opacity:.45}} .b:hover{{fill-opacity:.85}}</style>
-<rect width="100%" height="100%" fill="#fdfcfa"/>
-<text x="10" y="20" font-size="15">Who costs whom: {} of waiting</text>
-<text x="10" y="38">Left: who waited. Right: who or what it was for, at the end of the chain of waits. Width: time.</text>"##,
-        time(blame.waiting_ns, &style)
-    )?;
+    let title = format!("Who costs whom: {} of waiting", time(blame.waiting_ns, &style));
+    begin(out, (WIDTH, height), STYLE, &title, &[LEGEND])?;
     let (lefts, rights) = (left.starts(total), right.starts(total));
     let (mut used_left, mut used_right) = (lefts.clone(), rights.clone());
     // Bands of one pair of bars, in the order of the bars, do not cross more than they must.

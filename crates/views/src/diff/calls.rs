@@ -8,7 +8,8 @@ use std::io::{self, Write};
 
 use wallprof_analysis::calls::{PathChange, PathFrame};
 
-use super::canvas::{Drawn, GREY, Head, LONGEST_NAME, NARROWEST, colour, draw};
+use super::colour::{GREY, colour};
+use crate::boxes::{Caption, Drawn, NARROWEST, Places, draw};
 use crate::functions::{function_name, signed};
 use crate::style::Style;
 use crate::units::{count, counted, time};
@@ -30,9 +31,8 @@ pub fn calls_diff_svg(out: &mut impl Write, files: [&str; 2], paths: &[PathChang
     if drawn.is_empty() {
         notes.push("B has no time in calls".into());
     }
-    let head =
-        Head { title: format!("{b} against {a}, time per call"), legend: LEGEND, notes: notes.join("; ") };
-    draw(out, &head, &drawn)
+    let title = format!("{b} against {a}, time per call");
+    draw(out, &Caption { title, lines: vec![LEGEND.into(), notes.join("; ")], footer: Vec::new() }, &drawn)
 }
 
 /// A path lies on its parent, behind the siblings that were drawn before it.
@@ -40,26 +40,14 @@ fn boxes(paths: &[PathChange]) -> Vec<Drawn> {
     let roots = paths.iter().filter(|path| path.parent.is_none());
     let whole = roots.map(|path| path.width_ns as f64).sum::<f64>();
     let largest = paths.iter().map(|path| path.difference_ns().unsigned_abs()).max().unwrap_or(0);
-    let mut levels: Vec<usize> = Vec::with_capacity(paths.len());
-    // The start of the next child of a path.
-    let mut next: Vec<f64> = Vec::with_capacity(paths.len());
-    let mut next_root = 0.0;
+    let mut places = Places::default();
     let mut drawn = Vec::new();
     for path in paths {
         let width = if whole > 0.0 { path.width_ns as f64 / whole } else { 0.0 };
-        let place = match path.parent {
-            Some(parent) => &mut next[parent],
-            None => &mut next_root,
-        };
-        let x = *place;
-        *place += width;
-        let level = path.parent.map_or(0, |parent| levels[parent] + 1);
-        levels.push(level);
-        next.push(x);
+        let (x, level) = places.put(path.parent, width);
         if width >= NARROWEST {
-            let name = name(&path.frame);
-            let (tooltip, fill) = (tooltip(&name, path), fill(path, largest));
-            drawn.push(Drawn { x, width, level, name, tooltip, fill });
+            let (name, about, fill) = (name(&path.frame), about(path), fill(path, largest));
+            drawn.push(Drawn { x, width, level, name, about, fill });
         }
     }
     drawn
@@ -79,20 +67,14 @@ fn fill(path: &PathChange, largest: u128) -> String {
     }
 }
 
-fn tooltip(name: &str, path: &PathChange) -> String {
+fn about(path: &PathChange) -> String {
     let style = Style::plain();
-    let name: String = name.chars().take(LONGEST_NAME).collect();
     let side = |numbers: &wallprof_model::CallNumbers| match numbers.average_ns() {
         Some(average) => format!("{} a call, {} calls", time(average, &style), count(numbers.calls)),
         None => "no complete call".to_owned(),
     };
     let change = path.per_call_ns().map_or(String::new(), |ns| format!(", {} a call", signed(ns, &style)));
-    format!(
-        "{name}: {} in B ({}), in A ({}){change}",
-        time(path.width_ns, &style),
-        side(&path.b),
-        side(&path.a)
-    )
+    format!(": {} in B ({}), in A ({}){change}", time(path.width_ns, &style), side(&path.b), side(&path.a))
 }
 
 #[cfg(test)]
@@ -142,7 +124,7 @@ mod tests {
         let fills: Vec<_> = boxes.iter().map(|frame| frame.fill.as_str()).collect();
         assert_eq!((fills[1], fills[2]), (colour(1.0, true).as_str(), GREY));
         assert_eq!(fills[3], colour(20.0 / 50.0, false));
-        assert!(boxes[1].tooltip.contains("+5 ns a call"), "{}", boxes[1].tooltip);
+        assert!(boxes[1].about.contains("+5 ns a call"), "{}", boxes[1].about);
     }
 
     #[test]

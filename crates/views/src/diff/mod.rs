@@ -4,7 +4,7 @@
 
 mod amount;
 mod calls;
-mod canvas;
+mod colour;
 mod json;
 mod picture;
 mod spans;

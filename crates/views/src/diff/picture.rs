@@ -3,7 +3,7 @@
 
 use wallprof_analysis::diff::{Comparison, NodeChange, NodeId};
 
-use super::canvas::NARROWEST;
+use crate::boxes::NARROWEST;
 
 /// A frame of B, in shares of the whole width.
 #[derive(Clone, Copy, Debug, PartialEq)]

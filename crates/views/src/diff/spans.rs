@@ -9,7 +9,8 @@ use wallprof_analysis::spans::{Cause, KindTail};
 use wallprof_analysis::weights::Frame;
 use wallprof_model::profile::ResolvedStack;
 
-use super::canvas::{Drawn, Head, LONGEST_NAME, NARROWEST, colour, draw};
+use super::colour::colour;
+use crate::boxes::{Caption, Drawn, NARROWEST, draw};
 use crate::frame_name::{marked_name, shown_comm};
 use crate::style::Style;
 use crate::units::{counted, percent, time};
@@ -48,7 +49,8 @@ pub fn tail_svg(out: &mut impl Write, kinds: &[KindTail]) -> io::Result<()> {
         notes.push(format!("stacks beyond {MOST_NODES} frames are cut"));
     }
     let title = format!("Why the slow spans are slow: {} a span", time(tree.whole_ns(), &style));
-    draw(out, &Head { title, legend: LEGEND, notes: notes.join("; ") }, &tree.boxes())
+    let lines = vec![LEGEND.into(), notes.join("; ")];
+    draw(out, &Caption { title, lines, footer: Vec::new() }, &tree.boxes())
 }
 
 /// From the kind to the state, the root of the stack first.
@@ -129,11 +131,9 @@ impl Tree {
                 let Node { name, ns, level } = &self.nodes[at];
                 let width = share(*ns);
                 if width >= NARROWEST {
-                    let shown: String = name.chars().take(LONGEST_NAME).collect();
-                    let tooltip =
-                        format!("{shown}: {} a span, {}", time(*ns, &style), percent(*ns, whole_ns));
+                    let about = format!(": {} a span, {}", time(*ns, &style), percent(*ns, whole_ns));
                     let (name, fill) = (name.clone(), colour(width, true));
-                    drawn.push(Drawn { x, width, level: *level, name, tooltip, fill });
+                    drawn.push(Drawn { x, width, level: *level, name, about, fill });
                     left.push((Some(at), x));
                 }
                 x += width;
@@ -165,6 +165,6 @@ mod tests {
         assert_eq!((read.x, read.width), (0.1, 0.3));
         assert!((take.x - 0.4).abs() < 1e-9 && (take.width - 0.6).abs() < 1e-9, "{take:?}");
         assert_eq!(boxes.len(), 7);
-        assert!(take.tooltip.contains("600 ns a span"), "{}", take.tooltip);
+        assert!(take.about.contains("600 ns a span"), "{}", take.about);
     }
 }

@@ -9,9 +9,10 @@ use std::io::{self, Write};
 use wallprof_analysis::diff::NodeId;
 
 use super::amount::{margin, mark, rate, signed};
-use super::canvas::{Drawn, GREY, Head, LONGEST_NAME, colour, draw};
+use super::colour::{GREY, colour};
 use super::picture::{Box, Picture};
 use super::{Diff, group_name};
+use crate::boxes::{Caption, Drawn, draw};
 use crate::style::Style;
 use crate::units::counted;
 
@@ -25,10 +26,10 @@ pub fn diff_svg(out: &mut impl Write, diff: &Diff<'_>) -> io::Result<()> {
     let picture = Picture::of(diff.comparison);
     let boxes: Vec<Drawn> =
         picture.boxes.iter().map(|frame| drawn(diff, frame, picture.largest_ns)).collect();
-    draw(out, &head(diff, &picture), &boxes)
+    draw(out, &caption(diff, &picture), &boxes)
 }
 
-fn head(diff: &Diff<'_>, picture: &Picture) -> Head {
+fn caption(diff: &Diff<'_>, picture: &Picture) -> Caption {
     let style = Style::plain();
     let title = format!("{} against {}, {} view", diff.b.file, diff.a.file, diff.comparison.view);
     let mut notes = Vec::new();
@@ -43,18 +44,17 @@ fn head(diff: &Diff<'_>, picture: &Picture) -> Head {
     if picture.boxes.is_empty() {
         notes.push("B has no time in this view".into());
     }
-    Head { title, legend: LEGEND, notes: notes.join("; ") }
+    Caption { title, lines: vec![LEGEND.into(), notes.join("; ")], footer: Vec::new() }
 }
 
 fn drawn(diff: &Diff<'_>, frame: &Box, largest_ns: f64) -> Drawn {
     let name = name(diff, frame.node);
-    let tooltip = tooltip(&name, frame);
     let difference = frame.found.change.difference_ns();
     let fill = match frame.found.is_news && largest_ns > 0.0 {
         true => colour(difference.abs() / largest_ns, difference > 0.0),
         false => GREY.into(),
     };
-    Drawn { x: frame.x, width: frame.width, level: frame.level, name, tooltip, fill }
+    Drawn { x: frame.x, width: frame.width, level: frame.level, name, about: about(frame), fill }
 }
 
 fn name(diff: &Diff<'_>, node: NodeId) -> String {
@@ -66,9 +66,8 @@ fn name(diff: &Diff<'_>, node: NodeId) -> String {
     }
 }
 
-fn tooltip(name: &str, frame: &Box) -> String {
+fn about(frame: &Box) -> String {
     let (style, change) = (Style::plain(), &frame.found.change);
-    let name: String = name.chars().take(LONGEST_NAME).collect();
     let judged = if frame.found.is_news { mark(change) } else { "within noise" };
     let numbers = format!(
         "{} per second in B, {} in A, {} {}",
@@ -77,5 +76,5 @@ fn tooltip(name: &str, frame: &Box) -> String {
         signed(change, &style),
         margin(change, &style)
     );
-    format!("{name}: {} {judged}", numbers.trim_end()).trim_end().to_owned()
+    format!(": {} {judged}", numbers.trim_end()).trim_end().to_owned()
 }

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The texts above and below the boxes of a flame graph.
+//! The texts above the boxes of a flame graph, and the parts of the recording that are not in the picture.
 
 use wallprof_analysis::weights::{Side, Tree, View};
 
 use super::Flame;
+use super::footer::footer;
 use super::words::shown_weight;
+use crate::boxes::Caption;
 use crate::style::Style;
 use crate::timestamps::Timestamps;
 use crate::units::{counted, time};
-use crate::xml::xml_text;
-
-/// Titles and notes, on one line each.
-pub(super) struct Caption {
-    pub title: String,
-    pub subtitle: String,
-    /// The parts of the recording that are not in the picture.
-    pub notes: Vec<String>,
-}
 
 /// Characters of a name in a title.
 const LONGEST_NAME: usize = 60;
 
-impl Caption {
-    pub fn of(flame: &Flame<'_>, tree: &Tree) -> Self {
-        Caption { title: title(flame), subtitle: subtitle(flame), notes: notes(flame, tree) }
+pub(super) fn of(flame: &Flame<'_>, tree: &Tree) -> Caption {
+    let footer = footer(flame.weights, &notes(flame, tree));
+    Caption { title: title(flame), lines: vec![subtitle(flame)], footer }
+}
+
+fn short(name: &str) -> String {
+    match name.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
     }
 }
 
@@ -35,11 +34,11 @@ fn title(flame: &Flame<'_>) -> String {
         View::Faults => "Page faults".into(),
         View::Wakers => "Blocked time and who ended it".into(),
         View::Calls => "Calls".into(),
-        View::Event(event) => format!("Counts of {}", xml_text(event, LONGEST_NAME)),
+        View::Event(event) => format!("Counts of {}", short(event)),
     };
     match flame.info.command.as_str() {
         "" => what,
-        command => format!("{what}: {}", xml_text(command, LONGEST_NAME)),
+        command => format!("{what}: {}", short(command)),
     }
 }
 
@@ -51,7 +50,7 @@ fn subtitle(flame: &Flame<'_>) -> String {
         Side::Kernel => Some("kernel frames only".into()),
     });
     if !flame.info.hostname.is_empty() {
-        parts.push(format!("host {}", xml_text(&flame.info.hostname, LONGEST_NAME)));
+        parts.push(format!("host {}", short(&flame.info.hostname)));
     }
     parts.join(" · ")
 }
@@ -69,7 +68,7 @@ fn when(flame: &Flame<'_>) -> String {
 fn threads(flame: &Flame<'_>) -> String {
     let number = counted(flame.weights.threads.len() as u64, "thread", "threads");
     match flame.thread_glob {
-        Some(glob) => format!("{number} named {}", xml_text(glob, LONGEST_NAME)),
+        Some(glob) => format!("{number} named {}", short(glob)),
         None => number,
     }
 }

@@ -16,6 +16,9 @@ impl fmt::Display for Colour {
     }
 }
 
+/// The colour of the box that all others stand on.
+pub(super) const ALL: Colour = Colour(222, 222, 218);
+
 /// The colours of one state: neighbours differ a little, so that their edges are seen.
 struct Family {
     from: Colour,

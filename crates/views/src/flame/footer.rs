@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The footer below the boxes: the colour and the time of each state, and the parts that are not in the
-//! picture.
+//! Below the boxes: the colour and the time of each state, and the parts that are not in the picture.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,62 +9,28 @@ use wallprof_model::State;
 
 use super::colour::{Colour, colour_of_state};
 use super::words::shown_weight;
+use crate::boxes::{CHARACTER, Item, MARGIN, WIDTH};
 
-/// Pixels of the picture before the script adapts it to its window, and of a character.
-const WIDTH: usize = 1200;
-const CHARACTER_WIDTH: usize = 8;
-
-/// Pixels from one row to the next, from the edge, and of a square of colour with the gap behind it.
-const ROW_HEIGHT: usize = 18;
-const MARGIN: usize = 10;
-const SQUARE: usize = 16;
-
-/// One text, at its place from the upper left corner of the footer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Item {
-    pub x: usize,
-    pub y: usize,
-    /// That of the square before the text.
-    pub colour: Option<Colour>,
-    pub text: String,
-}
-
-/// Everything below the boxes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Footer {
-    pub items: Vec<Item>,
-    /// In pixels.
-    pub height: usize,
-}
-
-impl Footer {
-    pub fn new(weights: &Weights, notes: &[String]) -> Self {
-        let mut footer = Footer { items: Vec::new(), height: 0 };
-        let mut x = MARGIN;
-        for (colour, text) in legend(weights) {
-            let width = SQUARE + (text.chars().count() + 2) * CHARACTER_WIDTH;
-            if x + width > WIDTH && x > MARGIN {
-                (x, footer.height) = (MARGIN, footer.height + ROW_HEIGHT);
-            }
-            footer.items.push(Item { x, y: footer.height, colour: Some(colour), text });
-            x += width;
+/// The states in as many rows as they need, and each note in a row of its own.
+pub(super) fn footer(weights: &Weights, notes: &[String]) -> Vec<Item> {
+    let mut items = Vec::new();
+    let (mut x, mut y) = (MARGIN, 0.0);
+    for (colour, text) in legend(weights) {
+        let width = Item::SQUARE + (text.chars().count() + 2) as f64 * CHARACTER;
+        if x + width > WIDTH && x > MARGIN {
+            (x, y) = (MARGIN, y + Item::ROW);
         }
-        if !footer.items.is_empty() {
-            footer.height += ROW_HEIGHT;
-        }
-        for note in notes {
-            footer.items.push(Item { x: MARGIN, y: footer.height, colour: None, text: note.clone() });
-            footer.height += ROW_HEIGHT;
-        }
-        footer
+        items.push(Item { x, y, fill: Some(colour.to_string()), text });
+        x += width;
     }
-}
-
-impl Item {
-    /// The start of the text.
-    pub fn text_x(&self) -> usize {
-        self.x + if self.colour.is_some() { SQUARE } else { 0 }
+    if !items.is_empty() {
+        y += Item::ROW;
     }
+    for note in notes {
+        items.push(Item { x: MARGIN, y, fill: None, text: note.clone() });
+        y += Item::ROW;
+    }
+    items
 }
 
 /// The states of a time view, the longest first.
@@ -109,22 +74,18 @@ mod tests {
     #[test]
     fn states_fill_rows_and_notes_have_their_own() {
         let states: Vec<State> = (0..=u8::MAX).filter_map(State::from_code).collect();
-        let footer = Footer::new(&weights(&states), &["a note".into(), "another".into()]);
-        let rows: std::collections::BTreeSet<usize> = footer.items.iter().map(|item| item.y).collect();
-        assert_eq!(footer.height, rows.len() * ROW_HEIGHT);
-        for item in &footer.items {
-            assert!(item.text_x() + item.text.chars().count() * CHARACTER_WIDTH <= WIDTH, "{item:?}");
+        let items = footer(&weights(&states), &["a note".into(), "another".into()]);
+        let end = |item: &Item| item.text_x() + item.text.chars().count() as f64 * CHARACTER;
+        assert!(items.iter().all(|item| end(item) <= WIDTH), "{items:?}");
+        for (one, next) in items.iter().zip(&items[1..]) {
+            assert!(next.y == one.y && next.x > end(one) || next.y == one.y + Item::ROW, "{one:?} {next:?}");
         }
-        for (one, next) in footer.items.iter().zip(&footer.items[1..]) {
-            let end = one.text_x() + one.text.chars().count() * CHARACTER_WIDTH;
-            assert!(next.y > one.y || next.x > end, "{one:?} {next:?}");
-        }
-        assert_eq!((footer.items[0].x, footer.items[0].text.as_str()), (MARGIN, "user 1.00 µs"));
-        assert_eq!(footer.items.last().unwrap().colour, None);
+        assert_eq!((items[0].x, items[0].text.as_str()), (MARGIN, "user 1.00 µs"));
+        assert_eq!(items.last().unwrap().fill, None);
     }
 
     #[test]
-    fn empty_footer_has_no_height() {
-        assert_eq!(Footer::new(&weights(&[]), &[]), Footer { items: vec![], height: 0 });
+    fn nothing_has_no_footer() {
+        assert_eq!(footer(&weights(&[]), &[]), []);
     }
 }

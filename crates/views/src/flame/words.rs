@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The text of a box: its name, its time and its share of the whole.
+//! The words of a box: its name, its time and its share of the whole.
 
 use wallprof_analysis::weights::{Node, Role, Tree, Weights};
 
+use crate::boxes::LONGEST_NAME;
 use crate::frame_name::KERNEL_SUFFIX;
 use crate::style::Style;
 use crate::units::{count, counted, time};
-use crate::xml::xml_text;
-
-/// Characters of a name; templates may be endless.
-const LONGEST_NAME: usize = 500;
-
-/// Pixels of all boxes together, and of a character, before the script adapts the picture to its window.
-const BOXES_WIDTH: f64 = 1180.0;
-const CHARACTER_WIDTH: f64 = 12.0 * 0.59;
 
 /// The words of the boxes of one picture. A box that is `None` is the one that all others stand on.
 pub(super) struct Words {
@@ -31,28 +24,21 @@ impl Words {
         }
     }
 
-    /// `handle_tick (12.3 ms, 4.56 %)`. The script removes the last parentheses to label the box.
-    pub fn title(&self, node: Option<&Node>) -> String {
+    /// ` (12.3 ms, 4.56 %)`.
+    pub fn about(&self, node: Option<&Node>) -> String {
         let weight = node.map_or(self.total, |node| node.weight);
-        format!("{} ({}, {})", self.name(node), shown_weight(weight, self.is_time), share(weight, self.total))
+        format!(" ({}, {})", shown_weight(weight, self.is_time), share(weight, self.total))
     }
 
-    /// As much of the name as a box of this share of the width has letters for.
-    pub fn label(&self, node: Option<&Node>, width_percent: f64) -> String {
-        let letters = (width_percent / 100.0 * BOXES_WIDTH / CHARACTER_WIDTH) as usize;
-        let name = self.name(node);
-        if name.chars().count() < letters {
-            return name;
+    /// The name, with the mark of kernel functions.
+    pub fn name(&self, node: Option<&Node>) -> String {
+        let Some(node) = node else { return self.all.clone() };
+        if node.role != Role::Kernel {
+            return node.name.clone();
         }
-        if letters < 3 { String::new() } else { name.chars().take(letters - 2).chain("..".chars()).collect() }
-    }
-
-    fn name(&self, node: Option<&Node>) -> String {
-        match node {
-            None => self.all.clone(),
-            Some(node) if node.role == Role::Kernel => xml_text(&node.name, LONGEST_NAME) + KERNEL_SUFFIX,
-            Some(node) => xml_text(&node.name, LONGEST_NAME),
-        }
+        // The mark must not be cut off with the end of a long name.
+        let kept: String = node.name.chars().take(LONGEST_NAME - KERNEL_SUFFIX.len()).collect();
+        kept + KERNEL_SUFFIX
     }
 }
 
@@ -84,24 +70,17 @@ mod tests {
     }
 
     #[test]
-    fn titles_say_how_long_and_how_much_of_all() {
+    fn boxes_say_how_long_and_how_much_of_all() {
+        let titled = |words: &Words, node: Option<&Node>| words.name(node) + &words.about(node);
         let tick = node("tick(int)", Role::User, 45_600_000);
-        assert_eq!(words().title(Some(&tick)), "tick(int) (45.6 ms, 4.56 %)");
+        assert_eq!(titled(&words(), Some(&tick)), "tick(int) (45.6 ms, 4.56 %)");
         let futex = node("futex_wait", Role::Kernel, 300);
-        assert_eq!(words().title(Some(&futex)), "futex_wait_[k] (300 ns, <0.01 %)");
-        assert_eq!(words().title(None), "2 threads (1.00 s, 100.00 %)");
+        assert_eq!(titled(&words(), Some(&futex)), "futex_wait_[k] (300 ns, <0.01 %)");
+        assert_eq!(titled(&words(), None), "2 threads (1.00 s, 100.00 %)");
         let counts = Words { is_time: false, ..words() };
-        assert_eq!(counts.title(None), "2 threads (1,000,000,000, 100.00 %)");
-    }
-
-    #[test]
-    fn labels_fit_their_box() {
-        let tick = node("handle_tick", Role::User, 1);
-        let label = |percent| words().label(Some(&tick), percent);
-        assert_eq!(label(100.0), "handle_tick");
-        assert_eq!(label(4.0), "hand..");
-        assert_eq!(label(1.5), "");
-        assert_eq!(words().label(Some(&node(&"x".repeat(10_000), Role::User, 1)), 100.0).len(), 166);
+        assert_eq!(titled(&counts, None), "2 threads (1,000,000,000, 100.00 %)");
+        let endless = node(&"x".repeat(10_000), Role::Kernel, 1);
+        assert!(words().name(Some(&endless)).ends_with("x_[k]"));
     }
 
     #[test]

@@ -17,6 +17,10 @@ struct Visible;
 
 impl Formatter for Visible {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        // Nearly all text is this: no table of characters is asked.
+        if fragment.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            return out.write_all(fragment.as_bytes());
+        }
         let mut rest = fragment;
         while let Some((at, hidden)) = rest.char_indices().find(|(_, c)| is_hidden(*c)) {
             out.write_all(&rest.as_bytes()[..at])?;

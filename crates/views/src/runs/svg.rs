@@ -8,8 +8,8 @@ use wallprof_analysis::runs::RunGroup;
 
 use super::key_figures;
 use crate::style::Style;
+use crate::svg::{begin, xml_markup};
 use crate::units::{counted, time};
-use crate::xml::xml_markup;
 
 const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 130.0;
@@ -32,19 +32,11 @@ pub fn trend_svg(out: &mut impl Write, key: &str, groups: &[RunGroup<'_>]) -> io
     let height = TOP + charts.len().max(1) as f64 * (CHART + GAP) + 30.0;
     let runs: usize = groups.iter().map(|group| group.runs.len()).sum();
     let about = format!(
-        "{} of {}. Time per second of wall time, all threads added up.",
+        "{} of {}. Time per second of wall time, all threads added up. A dot is a run, the line joins the means.",
         counted(runs as u64, "run", "runs"),
         counted(groups.len() as u64, "value", "values")
     );
-    writeln!(
-        out,
-        r##"<?xml version="1.0" encoding="UTF-8"?>
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0}" width="{WIDTH}" height="{height:.0}" font-family="monospace" font-size="11">
-<rect width="100%" height="100%" fill="#fdfcfa"/>
-<text x="10" y="22" font-size="15">Trend over {}</text>
-<text x="10" y="40">{about} A dot is a run, the line joins the means.</text>"##,
-        xml_markup(key, 60)
-    )?;
+    begin(out, (WIDTH, height), "", &format!("Trend over {key}"), &[&about])?;
     for (at, (name, values)) in charts.iter().enumerate() {
         let top = TOP + at as f64 * (CHART + GAP);
         write_chart(out, top, name, values, groups)?;

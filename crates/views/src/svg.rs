@@ -1,7 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Foreign names as text of an XML document, before the writer of XML escapes `<`, `&` and quotes.
+//! The parts that all pictures have: how the document begins, and foreign names as text of it.
+
+use std::io::{self, Write};
 
 use crate::escape::escape;
+
+/// Pixels from the left edge to the texts.
+pub(crate) const MARGIN: f64 = 10.0;
+/// The base of the first line below the title, and the pixels from one line to the next.
+const FIRST_LINE: f64 = 38.0;
+const LINE: f64 = 16.0;
+
+/// The upper edge of what is drawn below a title and this number of lines.
+pub(crate) fn below(lines: usize) -> f64 {
+    FIRST_LINE - 10.0 + LINE * lines as f64
+}
+
+/// Begins a document of `width` and `height` pixels with a title and lines below it. `style` is CSS.
+pub(crate) fn begin(
+    out: &mut impl Write,
+    (width, height): (f64, f64),
+    style: &str,
+    title: &str,
+    lines: &[&str],
+) -> io::Result<()> {
+    writeln!(
+        out,
+        r##"<?xml version="1.0" encoding="UTF-8"?>
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0}" width="{width}" height="{height:.0}" font-family="monospace" font-size="11">
+<style>{style}</style>
+<rect width="100%" height="100%" fill="#fdfcfa"/>
+<text x="{MARGIN}" y="20" font-size="15">{}</text>"##,
+        xml_markup(title, 150)
+    )?;
+    for (at, line) in lines.iter().enumerate() {
+        let y = FIRST_LINE + LINE * at as f64;
+        writeln!(out, r#"<text x="{MARGIN}" y="{y}">{}</text>"#, xml_markup(line, 300))?;
+    }
+    Ok(())
+}
 
 /// `text` in at most `longest` characters, with hidden characters and those that XML cannot hold (XML 1.0,
 /// section 2.2) written out.
@@ -18,8 +55,13 @@ pub(crate) fn xml_text(text: &str, longest: usize) -> String {
 
 /// Foreign text as XML, in at most `longest` characters before markup is escaped.
 pub(crate) fn xml_markup(text: &str, longest: usize) -> String {
+    markup(&xml_text(text, longest))
+}
+
+/// Text that [`xml_text`] made, or ours, as XML.
+pub(crate) fn markup(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for c in xml_text(text, longest).chars() {
+    for c in text.chars() {
         match c {
             '&' => safe.push_str("&amp;"),
             '<' => safe.push_str("&lt;"),
