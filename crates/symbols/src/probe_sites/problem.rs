@@ -45,7 +45,7 @@ pub enum SiteProblem {
         /// The nearest ones of the provider's.
         known: Vec<String>,
     },
-    /// One probe has more than [`MAX_PROBES`] places.
+    /// One probe has more than `MAX_PROBES` places.
     TooManyProbes {
         /// The probe.
         name: String,
@@ -77,7 +77,7 @@ pub enum SiteProblem {
     TooManySymbols,
     /// Neither the symbol nor a next one says where the function ends.
     NoSize,
-    /// The function has more than [`MAX_FUNCTION`] bytes.
+    /// The function has more than `MAX_FUNCTION` bytes.
     TooLarge {
         /// Its bytes.
         size: u64,
@@ -96,7 +96,7 @@ pub enum SiteProblem {
     NoEnd,
     /// The function ends in nothing but indirect jumps.
     OnlyUnclearEnds,
-    /// The function has more than [`MAX_ENDS`] ends.
+    /// The function has more than `MAX_ENDS` ends.
     TooManyEnds {
         /// Its ends.
         count: usize,
