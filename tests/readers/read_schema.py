@@ -48,14 +48,14 @@ def validator(definition):
     return jsonschema.Draft202012Validator({"$ref": f"#/$defs/{definition}", "$defs": STRICT["$defs"]})
 
 
-def shape(value, in_list=False):
-    """What a schema can tell apart: members, types, signs, empty lists, and words. Words in lists are names of frames."""
+def shape(value):
+    """What a schema can tell apart: members, types, signs, empty lists, and the words that it may list."""
     if isinstance(value, dict):
-        return tuple((name, shape(member, in_list)) for name, member in sorted(value.items()))
+        return tuple((name, shape(member)) for name, member in sorted(value.items()))
     if isinstance(value, list):
-        return (bool(value), frozenset(shape(part, True) for part in value))
+        return (bool(value), frozenset(map(shape, value)))
     if isinstance(value, str):
-        return str if in_list else value
+        return value if re.fullmatch("[a-z:-]{1,16}", value) else str
     if isinstance(value, bool) or value is None:
         return value
     return (type(value), value < 0)
@@ -69,7 +69,7 @@ def thinned(value):
     if isinstance(value, dict):
         return {name: thinned(member) for name, member in value.items()}
     if isinstance(value, list):
-        parts = {shape(part, True): part for part in value}.values() if len(value) > LONG else value
+        parts = {shape(part): part for part in value}.values() if len(value) > LONG else value
         return [thinned(part) for part in parts]
     return value
 
