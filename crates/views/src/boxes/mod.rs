@@ -7,8 +7,7 @@ use std::io::{self, Write};
 
 use crate::line::cut;
 use crate::style::Style;
-pub(crate) use crate::svg::MARGIN;
-use crate::svg::{begin, below, markup, xml_markup, xml_text};
+use crate::svg::{MARGIN, begin, below, markup, xml_markup, xml_text};
 
 pub(crate) const WIDTH: f64 = 1200.0;
 const LEVEL: f64 = 17.0;
@@ -152,6 +151,22 @@ mod tests {
         assert_eq!(xml_markup("nul\0bell\x07\u{ffff}", 99), "nul\\x00bell\\x07\u{fffd}");
         assert_eq!(xml_markup(&"ä".repeat(10_000), 5), "ääää…");
         assert!(!SCRIPT.contains("]]>") && !SCRIPT.contains("innerHTML"));
+    }
+
+    #[test]
+    fn labels_fit_their_box() {
+        let label = |name: &str, width: f64| {
+            let (name, about, fill) = (name.to_owned(), String::new(), String::new());
+            let mut out = Vec::new();
+            write_box(&mut out, &Drawn { x: 0.0, width, level: 0, name, about, fill }, 100.0).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let (before, _) = text.split_once("</text>").unwrap();
+            before.rsplit_once('>').unwrap().1.to_owned()
+        };
+        assert_eq!(label("handle_tick", 1.0), "handle_tick");
+        assert_eq!(label("handle_tick", 0.04), "handl…");
+        assert_eq!(label("handle_tick", 0.02), "");
+        assert_eq!(label(&"x".repeat(10_000), 1.0).chars().count(), 175);
     }
 
     #[test]

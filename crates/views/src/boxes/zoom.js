@@ -62,7 +62,7 @@
     frames.forEach(function (frame) { frame.group.classList.remove("hit"); });
     hits.forEach(function (frame) { frame.group.classList.add("hit"); });
     wanted = pattern ? expression : "";
-    found = pattern ? hits.length + " frames match " + expression + ", in " + share(hits.slice()) : " ";
+    found = pattern ? hits.length + " frames match " + expression + ", in " + share(hits) : " ";
     say(found);
   }
 
@@ -75,7 +75,7 @@
 
   function restore() {
     var parts = new URLSearchParams(location.hash.slice(1));
-    show(frames[parts.get("frame") === null ? -1 : Number(parts.get("frame"))] || whole);
+    zoomed = frames[parts.has("frame") ? Number(parts.get("frame")) : -1] || whole;
     search(parts.get("search") || "");
   }
 

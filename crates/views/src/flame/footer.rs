@@ -9,7 +9,8 @@ use wallprof_model::State;
 
 use super::colour::{Colour, colour_of_state};
 use super::words::shown_weight;
-use crate::boxes::{CHARACTER, Item, MARGIN, WIDTH};
+use crate::boxes::{CHARACTER, Item, WIDTH};
+use crate::svg::MARGIN;
 
 /// The states in as many rows as they need, and each note in a row of its own.
 pub(super) fn footer(weights: &Weights, notes: &[String]) -> Vec<Item> {
