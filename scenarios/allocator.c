@@ -43,7 +43,7 @@ SHOWN static void format_error(void) {
         add_duration(&slow, took_ns);
 }
 
-SHOWN static void engine(struct actor *self) {
+SHOWN static void engine(struct runner *self) {
     (void)self;
     for (uint64_t tick = 0; !run_is_over(); tick++) {
         if (tick % TICKS_AN_ERROR == 0)
@@ -72,7 +72,7 @@ SHOWN static void trim_cache(void) {
     add_duration(&trims, now_ns() - start_ns);
 }
 
-SHOWN static void housekeeping(struct actor *self) {
+SHOWN static void housekeeping(struct runner *self) {
     (void)self;
     while (!run_is_over()) {
         fill_cache();
@@ -91,6 +91,7 @@ int main(int argc, char **argv) {
     mallopt(M_ARENA_MAX, 1);
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    struct actor actors[] = {{.name = "engine", .act = engine}, {.name = "housekeeper", .act = housekeeping}};
-    run_scenario(actors, 2, &run, print_truth);
+    struct runner runners[] = {{.name = "engine", .body = engine},
+                               {.name = "housekeeper", .body = housekeeping}};
+    run_scenario(runners, 2, &run, print_truth);
 }

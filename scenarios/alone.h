@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // The base of scenarios with one thread, whose stacks end at main and _start, and that log their stacks: the
-// protocol of truth.h, without actors.
+// protocol of truth.h, without runners.
 //
 // More lines of truth:
 //   {"event":"stack", "thread", "state", "functions":[…]}

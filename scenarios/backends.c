@@ -31,7 +31,7 @@ static struct run run = {.scenario = "backends", .seconds = 5, .seed = 42};
 
 // In the memory of all processes.
 static struct {
-    struct actor backends[BACKENDS];
+    struct runner backends[BACKENDS];
     struct durations waits[BACKENDS];
     sem_t ready, done;
     pthread_mutex_t guard;
@@ -133,21 +133,21 @@ SHOWN static void handle_request(int backend, uint64_t *chance) {
     send_byte(sockets[backend][1]);
 }
 
-SHOWN static void serve(struct actor *self) {
+SHOWN static void serve(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     while (await_byte(sockets[self->index][1]))
         handle_request(self->index, &chance);
 }
 
 // A forked process, which ends with the first one.
-static void live_as_backend(struct actor *self) {
+static void live_as_backend(struct runner *self) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (int i = 0; i < BACKENDS; i++)
         close(sockets[i][0]);
     introduce(self);
     sem_post(&shared->ready);
     wait_for(&self->go);
-    act_and_note(self);
+    run_and_note(self);
     sem_post(&shared->done);
     wait_for(&self->leave);
     _exit(0);
@@ -158,7 +158,7 @@ static void fork_backends(void) {
         if (pipe(turn_pipes[i]) != 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets[i]) != 0)
             die("cannot make a pipe or sockets", errno);
         shared->backends[i] =
-            (struct actor){.name = alias != NULL ? alias : "backend", .act = serve, .index = i};
+            (struct runner){.name = alias != NULL ? alias : "backend", .body = serve, .index = i};
         sem_init(&shared->backends[i].go, 1, 0);
         sem_init(&shared->backends[i].leave, 1, 0);
     }
@@ -175,7 +175,7 @@ static void fork_backends(void) {
 
 // --- a client ---
 
-SHOWN static void ask_backend(struct actor *self) {
+SHOWN static void ask_backend(struct runner *self) {
     uint64_t chance = chance_of(&run, self) + BACKENDS;
     int socket = sockets[self->index][0];
     while (!run_is_over()) {
@@ -190,11 +190,11 @@ SHOWN static void ask_backend(struct actor *self) {
 
 static void print_truth(void) {
     print_waits(shared->backends, shared->waits, BACKENDS);
-    print_actors(shared->backends, BACKENDS);
+    print_runners(shared->backends, BACKENDS);
 }
 
 int main(int argc, char **argv) {
-    struct actor clients[BACKENDS];
+    struct runner clients[BACKENDS];
     const char *name = names[POLL];
     const struct own_option own = {.letter = 'w', .argument = "KIND", .text = &name};
     take_options(argc, argv, &run, &own, 1);
@@ -202,22 +202,22 @@ int main(int argc, char **argv) {
     map_shared();
     fork_backends();
     for (int i = 0; i < BACKENDS; i++)
-        clients[i] = (struct actor){.name = "client", .act = ask_backend, .index = i};
-    assemble_actors(clients, BACKENDS);
+        clients[i] = (struct runner){.name = "client", .body = ask_backend, .index = i};
+    assemble_runners(clients, BACKENDS);
     print_start(shared->backends, BACKENDS, &run);
     wait_for_go(&run);
     for (int i = 0; i < BACKENDS; i++)
         sem_post(&shared->backends[i].go);
-    release_actors(clients, BACKENDS, &run);
+    release_runners(clients, BACKENDS, &run);
     for (int i = 0; i < BACKENDS; i++) {
-        wait_for(&actors_done);
+        wait_for(&runners_done);
         wait_for(&shared->done);
     }
     print_truth();
-    print_actors(clients, BACKENDS);
+    print_runners(clients, BACKENDS);
     print_end();
     wait_for_leave(&run);
-    dismiss_actors(clients, BACKENDS);
+    dismiss_runners(clients, BACKENDS);
     for (int i = 0; i < BACKENDS; i++) {
         sem_post(&shared->backends[i].leave);
         wait(NULL);

@@ -60,7 +60,7 @@ SHOWN static void keep_the_lock(void) {
     pthread_mutex_unlock(&lock);
 }
 
-static void feed(struct actor *self) {
+static void feed(struct runner *self) {
     (void)self;
     while (!run_is_over()) {
         send_one();
@@ -70,7 +70,7 @@ static void feed(struct actor *self) {
     }
 }
 
-static void receive(struct actor *self) {
+static void receive(struct runner *self) {
     (void)self;
     char datagram[512];
     while (!run_is_over()) {
@@ -105,6 +105,6 @@ int main(int argc, char **argv) {
     take_options(argc, argv, &run, NULL, 0);
     open_sockets();
     half_way = now_ns() + (uint64_t)(run.seconds * NS_PER_S / 2);
-    struct actor actors[] = {{.name = "receiver", .act = receive}, {.name = "feeder", .act = feed}};
-    run_scenario(actors, 2, &run, print_truth);
+    struct runner runners[] = {{.name = "receiver", .body = receive}, {.name = "feeder", .body = feed}};
+    run_scenario(runners, 2, &run, print_truth);
 }

@@ -21,7 +21,7 @@ static int cpu;
 
 static bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
 
-SHOWN static void compute(struct actor *self) {
+SHOWN static void compute(struct runner *self) {
     (void)self;
     pin_to(cpu);
     while (!run_is_over())
@@ -30,7 +30,7 @@ SHOWN static void compute(struct actor *self) {
 
 SHOWN static bool ask_for_barrier(void) { return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); }
 
-SHOWN static void ask_again_and_again(struct actor *self) {
+SHOWN static void ask_again_and_again(struct runner *self) {
     (void)self;
     pin_to((cpu + 1) % (int)sysconf(_SC_NPROCESSORS_ONLN));
     while (!run_is_over() && ask_for_barrier())
@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
     const struct own_option own = {.letter = 'c', .argument = "CPU", .index = &cpu};
     take_options(argc, argv, &run, &own, 1);
     membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
-    struct actor actors[] = {{.name = "worker", .act = compute},
-                             {.name = "keeper", .act = ask_again_and_again}};
-    run_scenario(actors, 2, &run, print_truth);
+    struct runner runners[] = {{.name = "worker", .body = compute},
+                               {.name = "keeper", .body = ask_again_and_again}};
+    run_scenario(runners, 2, &run, print_truth);
 }

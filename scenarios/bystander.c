@@ -50,7 +50,7 @@ static void connect_sockets(int from, int to) {
         die("cannot connect a socket", errno);
 }
 
-SHOWN static void spin(struct actor *self) {
+SHOWN static void spin(struct runner *self) {
     (void)self;
     uint64_t sequence = run.seed;
     // Without a look at the clock, which is a system call on some machines.
@@ -59,7 +59,7 @@ SHOWN static void spin(struct actor *self) {
             result += next_random(&sequence);
 }
 
-SHOWN static void call(struct actor *self) {
+SHOWN static void call(struct runner *self) {
     (void)self;
     static char bytes[1 << 14];
     int zero = open("/dev/zero", O_RDONLY), own = open_socket();
@@ -72,7 +72,7 @@ SHOWN static void call(struct actor *self) {
     }
 }
 
-SHOWN static void sleep_often(struct actor *self) {
+SHOWN static void sleep_often(struct runner *self) {
     (void)self;
     prctl(PR_SET_TIMERSLACK, 1);
     for (; !run_is_over() && waits[SLEEPER] < most_sleeps; waits[SLEEPER]++)
@@ -81,7 +81,7 @@ SHOWN static void sleep_often(struct actor *self) {
     sleeper_is_done = true;
 }
 
-SHOWN static void receive_nothing(struct actor *self) {
+SHOWN static void receive_nothing(struct runner *self) {
     (void)self;
     char byte;
     int silent = open_socket();
@@ -92,7 +92,7 @@ SHOWN static void receive_nothing(struct actor *self) {
         recv(silent, &byte, 1, 0);
 }
 
-SHOWN static void sync_often(struct actor *self) {
+SHOWN static void sync_often(struct runner *self) {
     (void)self;
     int fd = file ? open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600) : -1;
     char bytes[512] = {0};
@@ -103,14 +103,14 @@ SHOWN static void sync_often(struct actor *self) {
             die("cannot write", errno);
 }
 
-SHOWN static void listen_for_ring(struct actor *self) {
+SHOWN static void listen_for_ring(struct runner *self) {
     (void)self;
     char byte;
     for (; recv(listening, &byte, 1, 0) == 1 && byte; waits[LISTENER]++)
         ;
 }
 
-SHOWN static void ring(struct actor *self) {
+SHOWN static void ring(struct runner *self) {
     (void)self;
     int ringing = open_socket();
     connect_sockets(ringing, listening);
@@ -135,10 +135,10 @@ int main(int argc, char **argv) {
     take_options(argc, argv, &run, own, 3);
     pin_to(cpu);
     listening = open_socket();
-    struct actor actors[] = {
-        {.name = "sleeper", .act = sleep_often}, {.name = "receiver", .act = receive_nothing},
-        {.name = "syncer", .act = sync_often},   {.name = "listener", .act = listen_for_ring},
-        {.name = "ringer", .act = ring},         {.name = "caller", .act = call},
-        {.name = "spinner", .act = spin}};
-    run_scenario(actors, 7, &run, print_truth);
+    struct runner runners[] = {
+        {.name = "sleeper", .body = sleep_often}, {.name = "receiver", .body = receive_nothing},
+        {.name = "syncer", .body = sync_often},   {.name = "listener", .body = listen_for_ring},
+        {.name = "ringer", .body = ring},         {.name = "caller", .body = call},
+        {.name = "spinner", .body = spin}};
+    run_scenario(runners, 7, &run, print_truth);
 }

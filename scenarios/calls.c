@@ -3,8 +3,9 @@
 //
 //   caller   calls descend(), which calls itself five times before it returns; escape(), which it leaves by
 //   longjmp
-//            every other time; and hand_over(), whose last act is a jump to another function. 200 rounds, one
-//            every 2 ms. Its child executes this program in the middle of descend(), with -k again
+//            every other time; and hand_over(), whose last instruction is a jump to another function. 200
+//            rounds, one every 2 ms. Its child executes this program in the middle of descend(), with -k
+//            again
 //   leaver   ends in the middle of a call of descend()
 //   busy     with -k busy: calls often() all the time
 //
@@ -79,7 +80,7 @@ static void call_all(void) {
     }
 }
 
-SHOWN static void caller(struct actor *self) {
+SHOWN static void caller(struct runner *self) {
     (void)self;
     pid_t child = fork();
 
@@ -96,7 +97,7 @@ SHOWN static void *leave(void *unused) {
     return unused;
 }
 
-SHOWN static void leaver(struct actor *self) {
+SHOWN static void leaver(struct runner *self) {
     pthread_t thread;
     int error = pthread_create(&thread, NULL, leave, NULL);
 
@@ -106,7 +107,7 @@ SHOWN static void leaver(struct actor *self) {
     pthread_join(thread, NULL);
 }
 
-SHOWN static void busy(struct actor *self) {
+SHOWN static void busy(struct runner *self) {
     int number = 0;
 
     (void)self;
@@ -129,8 +130,8 @@ static void print_truth(void) {
 
 int main(int argc, char **argv) {
     const struct own_option own[] = {{.letter = 'k', .argument = "PART", .text = &part}};
-    struct actor actors[] = {{.name = "caller", .act = caller}, {.name = "leaver", .act = leaver}};
-    struct actor busy_actor[] = {{.name = "busy", .act = busy}};
+    struct runner runners[] = {{.name = "caller", .body = caller}, {.name = "leaver", .body = leaver}};
+    struct runner busy_runner[] = {{.name = "busy", .body = busy}};
 
     take_options(argc, argv, &run, own, 1);
     if (!strcmp(part, "again")) {
@@ -138,8 +139,8 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (!strcmp(part, "busy"))
-        run_scenario(busy_actor, 1, &run, print_truth);
+        run_scenario(busy_runner, 1, &run, print_truth);
     else
-        run_scenario(actors, 2, &run, print_truth);
+        run_scenario(runners, 2, &run, print_truth);
     return 0;
 }

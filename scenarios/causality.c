@@ -97,7 +97,7 @@ static bool await_order(struct helper *helper) {
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool registry_is_taken;
 
-static void keep_house(struct actor *self) {
+static void keep_house(struct runner *self) {
     (void)self;
     become_urgent(10);
     while (await_order(&housekeeper)) {
@@ -133,7 +133,7 @@ SHOWN static void flush_journal(void) {
 
 // --- another thread on the CPU ---
 
-static void take_cpu(struct actor *self) {
+static void take_cpu(struct runner *self) {
     (void)self;
     pin_to_nth(0);
     become_urgent(5);
@@ -163,7 +163,7 @@ static void prepare_pages(void) {
         die("userfaultfd", errno);
 }
 
-static void serve_pages(struct actor *self) {
+static void serve_pages(struct runner *self) {
     static _Alignas(4096) char contents[PAGE];
     struct uffd_msg message;
     (void)self;
@@ -188,7 +188,7 @@ static sem_t resumed;
 
 SHOWN static void wait_at_safepoint(void) { wait_for(&resumed); }
 
-static void timed(enum cause cause, void (*act)(void));
+static void timed(enum cause cause, void (*body)(void));
 
 static void pause_here(int signal) {
     (void)signal;
@@ -198,7 +198,7 @@ static void pause_here(int signal) {
     errno = error;
 }
 
-static void collect(struct actor *self) {
+static void collect(struct runner *self) {
     (void)self;
     become_urgent(10);
     while (await_order(&collector)) {
@@ -248,7 +248,7 @@ static void prepare_network(void) {
     resolver.options = RES_INIT | RES_RECURSE;
 }
 
-static void serve_names(struct actor *self) {
+static void serve_names(struct runner *self) {
     unsigned char packet[512];
     struct sockaddr_in from;
     (void)self;
@@ -277,7 +277,7 @@ SHOWN static void resolve_name(void) {
         die("a name has no address", EIO);
 }
 
-static void answer_calls(struct actor *self) {
+static void answer_calls(struct runner *self) {
     char byte;
     (void)self;
     become_urgent(10);
@@ -299,7 +299,7 @@ SHOWN static void call_backend(void) {
 
 static int questions[2], answers[2];
 
-static void answer_questions(struct actor *self) {
+static void answer_questions(struct runner *self) {
     char byte;
     (void)self;
     become_urgent(10);
@@ -383,9 +383,9 @@ static void end_batch(void) {
 // --- the worker ---
 
 // Time off the CPU. A page fault is on it, and counts as a whole.
-static void timed(enum cause cause, void (*act)(void)) {
+static void timed(enum cause cause, void (*body)(void)) {
     uint64_t start = now_ns(), ran = read_clock(CLOCK_THREAD_CPUTIME_ID);
-    act();
+    body();
     uint64_t own = cause == FAULT ? 0 : read_clock(CLOCK_THREAD_CPUTIME_ID) - ran;
     causes[cause].total_ns += now_ns() - start - own;
     causes[cause].count++;
@@ -394,7 +394,7 @@ static void timed(enum cause cause, void (*act)(void)) {
 
 SHOWN static void compute(void) { spin_until(now_ns() + NS_PER_MS / 2); }
 
-SHOWN static void work(struct actor *self) {
+SHOWN static void work(struct runner *self) {
     (void)self;
     pin_to_nth(0);
     paused_thread = pthread_self();
@@ -438,11 +438,11 @@ int main(int argc, char **argv) {
                                      {.letter = 'w', .argument = "CAUSE", .text = &larger},
                                      {.letter = 'x', .argument = "PERCENT", .number = &percent},
                                      {.letter = 'f', .argument = "FILE", .text = &journal_path}};
-    struct actor actors[] = {
-        {.name = "worker", .act = work},          {.name = "housekeeper", .act = keep_house},
-        {.name = "hog", .act = take_cpu},         {.name = "pager", .act = serve_pages},
-        {.name = "collector", .act = collect},    {.name = "nameserver", .act = serve_names},
-        {.name = "backend", .act = answer_calls}, {.name = "indexer", .act = answer_questions},
+    struct runner runners[] = {
+        {.name = "worker", .body = work},          {.name = "housekeeper", .body = keep_house},
+        {.name = "hog", .body = take_cpu},         {.name = "pager", .body = serve_pages},
+        {.name = "collector", .body = collect},    {.name = "nameserver", .body = serve_names},
+        {.name = "backend", .body = answer_calls}, {.name = "indexer", .body = answer_questions},
     };
     struct helper *helpers[] = {&housekeeper, &hog, &collector};
     struct sigaction paused = {.sa_handler = pause_here};
@@ -459,5 +459,5 @@ int main(int argc, char **argv) {
     prepare_network();
     if (pipe2(questions, O_CLOEXEC) != 0 || pipe2(answers, O_CLOEXEC) != 0)
         die("cannot make a pipe", errno);
-    run_scenario(actors, sizeof actors / sizeof actors[0], &run, print_truth);
+    run_scenario(runners, sizeof runners / sizeof runners[0], &run, print_truth);
 }

@@ -57,7 +57,7 @@ SHOWN static void touch_page(volatile char *address) {
         add_duration(&slow, took);
 }
 
-SHOWN static void read_cold(struct actor *self) {
+SHOWN static void read_cold(struct runner *self) {
     (void)self;
     while (!run_is_over()) {
         take_out_of_memory();
@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
     const struct own_option own = {.letter = 'f', .argument = "FILE", .text = &path};
     take_options(argc, argv, &run, &own, 1);
     prepare_file();
-    struct actor actors[] = {{.name = "reader", .act = read_cold}};
-    run_scenario(actors, 1, &run, print_truth);
+    struct runner runners[] = {{.name = "reader", .body = read_cold}};
+    run_scenario(runners, 1, &run, print_truth);
     unlink(path);
 }

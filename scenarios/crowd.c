@@ -12,11 +12,11 @@
 #define MAX_THREADS 64
 #define THREADS_PER_CPU 3
 
-static struct actor actors[MAX_THREADS];
+static struct runner runners[MAX_THREADS];
 static char names[MAX_THREADS][16];
 static struct run run = {.scenario = "crowd", .seconds = 10, .seed = 42};
 
-SHOWN static void compute(struct actor *self) {
+SHOWN static void compute(struct runner *self) {
     (void)self;
     while (!run_is_over())
         ;
@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
     }
     for (uint64_t i = 0; i < count; i++) {
         snprintf(names[i], sizeof names[i], "busy-%u", (unsigned)i);
-        actors[i] = (struct actor){.name = names[i], .act = compute};
+        runners[i] = (struct runner){.name = names[i], .body = compute};
     }
-    run_scenario(actors, (int)count, &run, print_truth);
+    run_scenario(runners, (int)count, &run, print_truth);
 }

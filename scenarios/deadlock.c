@@ -41,55 +41,55 @@ static void settle(struct settler *settler) {
     take_second_lock(settler);
 }
 
-SHOWN static void settle_left(struct actor *self) {
+SHOWN static void settle_left(struct runner *self) {
     (void)self;
     settle(&settlers[0]);
 }
 
-SHOWN static void settle_right(struct actor *self) {
+SHOWN static void settle_right(struct runner *self) {
     (void)self;
     settle(&settlers[1]);
 }
 
-SHOWN static void settle_third(struct actor *self) {
+SHOWN static void settle_third(struct runner *self) {
     (void)self;
     settle(&settlers[2]);
 }
 
 static bool is_asleep(pid_t tid) { return state_of(tid) == 'S'; }
 
-static void wait_until_stuck(const struct actor *actors) {
+static void wait_until_stuck(const struct runner *runners) {
     for (uint64_t i = 0; i < threads; i++)
-        while (atomic_load(&settlers[i].since_ns) == 0 || !is_asleep(actors[i].tid))
+        while (atomic_load(&settlers[i].since_ns) == 0 || !is_asleep(runners[i].tid))
             sched_yield();
 }
 
-static void print_stuck(const struct actor *actors) {
+static void print_stuck(const struct runner *runners) {
     for (uint64_t i = 0; i < threads; i++)
         printf(
             "{\"event\":\"stuck\",\"tid\":%d,\"name\":\"%s\",\"holds\":\"%p\",\"wants\":\"%p\",\"owner\":%d,"
             "\"since_ns\":%llu}\n",
-            actors[i].tid, actors[i].name, (void *)settlers[i].holds, (void *)settlers[i].wants,
-            actors[(i + 1) % threads].tid, (unsigned long long)settlers[i].since_ns);
+            runners[i].tid, runners[i].name, (void *)settlers[i].holds, (void *)settlers[i].wants,
+            runners[(i + 1) % threads].tid, (unsigned long long)settlers[i].since_ns);
 }
 
 int main(int argc, char **argv) {
     const struct own_option own[] = {{.letter = 'n', .argument = "THREADS", .count = &threads}};
-    struct actor actors[] = {{.name = "left", .act = settle_left},
-                             {.name = "right", .act = settle_right},
-                             {.name = "third", .act = settle_third}};
+    struct runner runners[] = {{.name = "left", .body = settle_left},
+                               {.name = "right", .body = settle_right},
+                               {.name = "third", .body = settle_third}};
     take_options(argc, argv, &run, own, 1);
     if (threads != 2 && threads != 3)
         die("-n", EINVAL);
     for (uint64_t i = 0; i < threads; i++)
         settlers[i].wants = settlers[(i + 1) % threads].holds;
     pthread_barrier_init(&all_hold_one, NULL, (unsigned)threads);
-    assemble_actors(actors, (int)threads);
-    print_start(actors, (int)threads, &run);
+    assemble_runners(runners, (int)threads);
+    print_start(runners, (int)threads, &run);
     wait_for_go(&run);
-    release_actors(actors, (int)threads, &run);
-    wait_until_stuck(actors);
-    print_stuck(actors);
+    release_runners(runners, (int)threads, &run);
+    wait_until_stuck(runners);
+    print_stuck(runners);
     print_end();
     if (run.gated)
         wait_for_leave(&run);

@@ -73,7 +73,7 @@ SHOWN static bool send_record(void) {
     return sent;
 }
 
-SHOWN static void act_worker(struct actor *self) {
+SHOWN static void run_worker(struct runner *self) {
     bool goes_on = true;
     (void)self;
     if (is("keepalive"))
@@ -103,7 +103,7 @@ SHOWN static void read_slowly(size_t bytes) {
     }
 }
 
-SHOWN static void act_other(struct actor *self) {
+SHOWN static void run_other(struct runner *self) {
     (void)self;
     if (is("child"))
         return;
@@ -186,7 +186,7 @@ static void print_truth(void) {
 
 int main(int argc, char **argv) {
     const struct own_option options[] = {{.letter = 'k', .argument = "KIND", .text = &kind}};
-    struct actor actors[] = {{.name = "other", .act = act_other}, {.name = "worker", .act = act_worker}};
+    struct runner runners[] = {{.name = "other", .body = run_other}, {.name = "worker", .body = run_worker}};
     take_options(argc, argv, &run, options, 1);
     signal(SIGPIPE, SIG_IGN);
     if (is("child"))
@@ -197,5 +197,5 @@ int main(int argc, char **argv) {
         connect_over_tcp(&others, &own);
     else
         connect_over_tcp(&own, &others);
-    run_scenario(actors, 2, &run, print_truth);
+    run_scenario(runners, 2, &run, print_truth);
 }

@@ -29,7 +29,7 @@ static int requests_in, requests_out;
 static uint64_t requests, blocked, blocked_ns;
 static double block_us;
 static bool polls;
-static struct actor actors[3];
+static struct runner runners[3];
 static struct run run = {.scenario = "eventloop", .seconds = 10, .seed = 42};
 
 SHOWN static void back_off(void) { sleep_for((uint64_t)(block_us * NS_PER_US)); }
@@ -65,7 +65,7 @@ SHOWN static int wait_for_requests(int set) {
     return got > 0 ? (int)got : -1;
 }
 
-SHOWN static void run_loop(struct actor *self) {
+SHOWN static void run_loop(struct runner *self) {
     (void)self;
     int set = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN};
@@ -85,7 +85,7 @@ static void add_job(bool last) {
     pthread_mutex_unlock(&jobs_lock);
 }
 
-SHOWN static void send_requests(struct actor *self) {
+SHOWN static void send_requests(struct runner *self) {
     (void)self;
     for (uint64_t sent = 0; !run_is_over(); sent++) {
         sleep_for(REQUEST_NS);
@@ -111,7 +111,7 @@ SHOWN static bool take_job(void) {
 
 SHOWN static void run_job(void) { sleep_for(JOB_NS); }
 
-SHOWN static void work(struct actor *self) {
+SHOWN static void work(struct runner *self) {
     (void)self;
     while (take_job())
         run_job();
@@ -119,7 +119,7 @@ SHOWN static void work(struct actor *self) {
 
 static void print_truth(void) {
     printf("{\"event\":\"served\",\"tid\":%d,\"requests\":%llu,\"blocked\":%llu,\"blocked_ns\":%llu}\n",
-           actors[1].tid, (unsigned long long)requests, (unsigned long long)blocked,
+           runners[1].tid, (unsigned long long)requests, (unsigned long long)blocked,
            (unsigned long long)blocked_ns);
 }
 
@@ -132,8 +132,8 @@ int main(int argc, char **argv) {
         die("cannot make a pipe", errno);
     requests_in = ends[0];
     requests_out = ends[1];
-    actors[0] = (struct actor){.name = "client", .act = send_requests, .index = 0};
-    actors[1] = (struct actor){.name = "loop", .act = run_loop, .index = 1};
-    actors[2] = (struct actor){.name = "worker", .act = work, .index = 2};
-    run_scenario(actors, 3, &run, print_truth);
+    runners[0] = (struct runner){.name = "client", .body = send_requests, .index = 0};
+    runners[1] = (struct runner){.name = "loop", .body = run_loop, .index = 1};
+    runners[2] = (struct runner){.name = "worker", .body = work, .index = 2};
+    run_scenario(runners, 3, &run, print_truth);
 }

@@ -95,7 +95,7 @@ static void fork_daemon(void) {
     wait_for_child(pid);
 }
 
-static void breed(struct actor *self) {
+static void breed(struct runner *self) {
     (void)self;
     fork_and_wait("of-thread");
 }
@@ -111,7 +111,7 @@ static void live_elsewhere(const char *file) {
 }
 
 int main(int argc, char **argv) {
-    struct actor actors[] = {{.name = "breeder", .act = breed}};
+    struct runner runners[] = {{.name = "breeder", .body = breed}};
     char number[16];
     if (getenv(BOOK) != NULL) {
         live_elsewhere(getenv(BOOK));
@@ -127,22 +127,22 @@ int main(int argc, char **argv) {
     make_pipe(heir_gate);
     make_pipe(orphans);
     pid_t heir = fork_heir();
-    assemble_actors(actors, 1);
-    print_start(actors, 1, &run);
+    assemble_runners(runners, 1);
+    print_start(runners, 1, &run);
     wait_for_go(&run);
     close(heir_gate[1]);
-    release_actors(actors, 1, &run);
+    release_runners(runners, 1, &run);
     fork_and_wait("forked");
     clone_and_wait();
     execute_and_wait(argv);
     fork_daemon();
-    wait_for(&actors_done);
+    wait_for(&runners_done);
     wait_for_child(heir);
     close(orphans[1]);
     wait_for_end(orphans[0]);
     print_book();
-    print_actors(actors, 1);
+    print_runners(runners, 1);
     print_end();
     wait_for_leave(&run);
-    dismiss_actors(actors, 1);
+    dismiss_runners(runners, 1);
 }

@@ -82,7 +82,7 @@ static _Alignas(4096) char contents[4096];
 static const char *refused;
 
 // Each page has its own delay; a page is named by the address of the fault.
-static void serve_pages(struct actor *self) {
+static void serve_pages(struct runner *self) {
     (void)self;
     for (size_t i = 0; i < SERVED && userfault >= 0; i++) {
         struct uffd_msg message;
@@ -140,7 +140,7 @@ SHOWN static void touch_in_syscall(struct served *fault, volatile char *address)
 static bool keeps_stuck;
 static _Atomic uint64_t stuck_since_ns;
 
-SHOWN static void touch_never(struct actor *self) {
+SHOWN static void touch_never(struct runner *self) {
     (void)self;
     // Says that it is under way: the thread cannot say it later.
     atomic_store(&stuck_since_ns, now_ns());
@@ -149,7 +149,7 @@ SHOWN static void touch_never(struct actor *self) {
 
 static bool is_asleep(pid_t tid) { return state_of(tid) == 'S' || state_of(tid) == 'D'; }
 
-static void print_stuck(const struct actor *stuck) {
+static void print_stuck(const struct runner *stuck) {
     while (atomic_load(&stuck_since_ns) == 0 || !is_asleep(stuck->tid))
         sched_yield();
     printf("{\"event\":\"stuck\",\"tid\":%d,\"address\":\"%p\",\"since_ns\":%llu,\"by_ns\":%llu}\n",
@@ -229,7 +229,7 @@ SHOWN static void fail_often(void) {
 
 static struct switches switches;
 
-SHOWN static void touch_all(struct actor *self) {
+SHOWN static void touch_all(struct runner *self) {
     (void)self;
     record_switches(&switches);
     for (size_t i = 0; i < SERVED && userfault >= 0; i++) {
@@ -250,7 +250,7 @@ SHOWN static void touch_all(struct actor *self) {
 
 static uint64_t fresh_pages, fresh_start_ns, fresh_end_ns;
 
-SHOWN static void touch_fresh(struct actor *self) {
+SHOWN static void touch_fresh(struct runner *self) {
     size_t size = FRESH_PAGES * PAGE;
     (void)self;
     fresh_start_ns = now_ns();
@@ -314,19 +314,19 @@ int main(int argc, char **argv) {
     // Touched now, so that the measurement itself causes no fault.
     for (size_t i = 0; i < SERVED; i++)
         served[i].end_ns = 1;
-    struct actor actors[] = {{.name = "server", .act = serve_pages},
-                             {.name = "reader", .act = touch_all},
-                             {.name = "spinner", .act = touch_fresh}};
-    struct actor stuck = {.name = "stuck", .act = touch_never};
+    struct runner runners[] = {{.name = "server", .body = serve_pages},
+                               {.name = "reader", .body = touch_all},
+                               {.name = "spinner", .body = touch_fresh}};
+    struct runner stuck = {.name = "stuck", .body = touch_never};
     if (!keeps_stuck || userfault < 0) {
-        run_scenario(actors, 3, &run, print_truth);
+        run_scenario(runners, 3, &run, print_truth);
         return 0;
     }
-    // The stuck thread's actor never reports that it is done, and ends with the process.
-    assemble_actors(&stuck, 1);
+    // The stuck thread's runner never reports that it is done, and ends with the process.
+    assemble_runners(&stuck, 1);
     print_start(&stuck, 1, &run);
     wait_for_go(&run);
-    release_actors(&stuck, 1, &run);
+    release_runners(&stuck, 1, &run);
     print_stuck(&stuck);
     print_end();
     if (run.gated)

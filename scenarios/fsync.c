@@ -61,7 +61,7 @@ SHOWN static void commit_records(void) {
         syncs[sync_count++] = sync;
 }
 
-SHOWN static void write_records(struct actor *self) {
+SHOWN static void write_records(struct runner *self) {
     (void)self;
     record_switches(&switches);
     for (uint64_t record = 1; !run_is_over(); record++) {
@@ -103,7 +103,7 @@ int main(int argc, char **argv) {
     open_journal();
     // Touched now, so that keeping the log costs no page faults.
     memset(syncs, 1, sizeof syncs);
-    struct actor actors[] = {{.name = "writer", .act = write_records}};
-    run_scenario(actors, 1, &run, print_truth);
+    struct runner runners[] = {{.name = "writer", .body = write_records}};
+    run_scenario(runners, 1, &run, print_truth);
     unlink(path);
 }

@@ -37,14 +37,14 @@ static struct state queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER
 static uint64_t turn, tickets;
 static int jobs;
 static bool is_closed;
-static struct actor actors[LOCKERS + WORKERS + 1];
+static struct runner runners[LOCKERS + WORKERS + 1];
 static struct waits waits[LOCKERS + WORKERS + 1];
-static int actor_count;
+static int runner_count;
 static const char *kind = "lock";
 static struct run run = {.scenario = "handover", .seconds = 5, .seed = 42};
 
-SHOWN static void wait_for_change(struct state *state, struct actor *self) {
-    struct waits *own = &waits[self - actors];
+SHOWN static void wait_for_change(struct state *state, struct runner *self) {
+    struct waits *own = &waits[self - runners];
     uint64_t start = now_ns(), waited;
     pthread_cond_wait(&state->changed, &state->guard);
     waited = now_ns() - start;
@@ -55,7 +55,7 @@ SHOWN static void wait_for_change(struct state *state, struct actor *self) {
 
 // --- the lock ---
 
-SHOWN static void take_lock(struct actor *self) {
+SHOWN static void take_lock(struct runner *self) {
     uint64_t ticket;
     pthread_mutex_lock(&lock.guard);
     ticket = tickets++;
@@ -71,7 +71,7 @@ SHOWN static void release_lock(void) {
     pthread_cond_broadcast(&lock.changed);
 }
 
-SHOWN static void use_lock(struct actor *self) {
+SHOWN static void use_lock(struct runner *self) {
     while (!run_is_over()) {
         take_lock(self);
         spin_until(now_ns() + USE_NS);
@@ -79,7 +79,7 @@ SHOWN static void use_lock(struct actor *self) {
     }
 }
 
-SHOWN static void use_lock_slowly(struct actor *self) {
+SHOWN static void use_lock_slowly(struct runner *self) {
     while (!run_is_over()) {
         uint64_t now = now_ns();
         sleep_until(now - now % TICK_NS + TICK_NS);
@@ -92,7 +92,7 @@ SHOWN static void use_lock_slowly(struct actor *self) {
 // --- the queue ---
 
 // False when there will be no more jobs.
-SHOWN static bool take_job(struct actor *self) {
+SHOWN static bool take_job(struct runner *self) {
     bool is_job;
     pthread_mutex_lock(&queue.guard);
     while (jobs == 0 && !is_closed)
@@ -103,12 +103,12 @@ SHOWN static bool take_job(struct actor *self) {
     return is_job;
 }
 
-SHOWN static void take_jobs(struct actor *self) {
+SHOWN static void take_jobs(struct runner *self) {
     while (take_job(self))
         ;
 }
 
-SHOWN static void bring_jobs(struct actor *self) {
+SHOWN static void bring_jobs(struct runner *self) {
     (void)self;
     while (!is_closed) {
         sleep_for(BREAK_NS);
@@ -120,20 +120,20 @@ SHOWN static void bring_jobs(struct actor *self) {
     }
 }
 
-static void print_waits(const struct actor *actor, const struct waits *own) {
+static void print_waits(const struct runner *runner, const struct waits *own) {
     printf(
         "{\"event\":\"waits\",\"tid\":%d,\"name\":\"%s\",\"count\":%llu,\"total_ns\":%llu,\"long\":%llu}\n",
-        actor->tid, actor->name, (unsigned long long)own->count, (unsigned long long)own->total_ns,
+        runner->tid, runner->name, (unsigned long long)own->count, (unsigned long long)own->total_ns,
         (unsigned long long)own->long_ones);
 }
 
 static void print_truth(void) {
-    for (int i = 0; i < actor_count; i++)
-        print_waits(&actors[i], &waits[i]);
+    for (int i = 0; i < runner_count; i++)
+        print_waits(&runners[i], &waits[i]);
 }
 
-static void add_actor(const char *name, void (*act)(struct actor *), int index) {
-    actors[actor_count++] = (struct actor){.name = name, .act = act, .index = index};
+static void add_runner(const char *name, void (*body)(struct runner *), int index) {
+    runners[runner_count++] = (struct runner){.name = name, .body = body, .index = index};
 }
 
 int main(int argc, char **argv) {
@@ -144,10 +144,10 @@ int main(int argc, char **argv) {
     has_queue = strcmp(kind, "lock") != 0;
     has_lock = strcmp(kind, "queue") != 0;
     for (int i = 0; i < LOCKERS && has_lock; i++)
-        add_actor(lockers[i], has_queue ? use_lock_slowly : use_lock, i);
+        add_runner(lockers[i], has_queue ? use_lock_slowly : use_lock, i);
     if (has_queue)
-        add_actor("source", bring_jobs, 0);
+        add_runner("source", bring_jobs, 0);
     for (int i = 0; i < WORKERS && has_queue; i++)
-        add_actor("worker", take_jobs, i);
-    run_scenario(actors, actor_count, &run, print_truth);
+        add_runner("worker", take_jobs, i);
+    run_scenario(runners, runner_count, &run, print_truth);
 }

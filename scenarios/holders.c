@@ -180,7 +180,7 @@ SHOWN static void sweep_registry(void) {
     add_duration(&held, held_ns);
 }
 
-SHOWN static void housekeeping(struct actor *self) {
+SHOWN static void housekeeping(struct runner *self) {
     (void)self;
     if (kind == COMPUTE)
         pin_to_nth(0);
@@ -195,7 +195,7 @@ SHOWN static void housekeeping(struct actor *self) {
     }
 }
 
-static void batch(struct actor *self) {
+static void batch(struct runner *self) {
     (void)self;
     pin_to(0);
     while (!run_is_over())
@@ -212,7 +212,7 @@ SHOWN static void handle_tick(void) {
     note_wait(took_ns);
 }
 
-static void engine(struct actor *self) {
+static void engine(struct runner *self) {
     (void)self;
     if (kind == COMPUTE)
         pin_to_nth(1);
@@ -241,7 +241,7 @@ SHOWN static void update_book(void) {
     unlock_mutex(&registry);
 }
 
-SHOWN static void work(struct actor *self) {
+SHOWN static void work(struct runner *self) {
     (void)self;
     while (!run_is_over()) {
         uint64_t start_ns = now_ns();
@@ -264,7 +264,7 @@ SHOWN static void take_orders(void) { lock_mutex(&orders); }
 SHOWN static void take_prices(void) { lock_mutex(&prices); }
 
 // Waits for the thread behind to have its own lock. A round is over when `front` has all.
-static void front(struct actor *self) {
+static void front(struct runner *self) {
     (void)self;
     do {
         wait_for(&turns[0]);
@@ -277,7 +277,7 @@ static void front(struct actor *self) {
     } while (!atomic_load(&is_last));
 }
 
-static void second(struct actor *self) {
+static void second(struct runner *self) {
     (void)self;
     do {
         wait_for(&turns[1]);
@@ -289,7 +289,7 @@ static void second(struct actor *self) {
     } while (!atomic_load(&is_last));
 }
 
-static void third(struct actor *self) {
+static void third(struct runner *self) {
     (void)self;
     do {
         wait_for(&turns[2]);
@@ -313,7 +313,7 @@ SHOWN static void hold_prices(void) {
     add_duration(&held, held_ns);
 }
 
-static void fourth(struct actor *self) {
+static void fourth(struct runner *self) {
     (void)self;
     do {
         atomic_store(&asked_ns, 0);
@@ -333,10 +333,10 @@ int main(int argc, char **argv) {
     const struct own_option own[] = {{.letter = 'w', .argument = "KIND", .text = &name},
                                      {.letter = 'f', .argument = "FILE", .text = &path},
                                      {.letter = 'x', .argument = "PERCENT", .count = &hold_percent}};
-    struct actor actors[WORKERS] = {{.name = "housekeeper", .act = housekeeping},
-                                    {.name = "engine", .act = engine},
-                                    {.name = "batch", .act = batch},
-                                    {.name = "batch", .act = batch, .index = 1}};
+    struct runner runners[WORKERS] = {{.name = "housekeeper", .body = housekeeping},
+                                      {.name = "engine", .body = engine},
+                                      {.name = "batch", .body = batch},
+                                      {.name = "batch", .body = batch, .index = 1}};
     take_options(argc, argv, &run, own, 3);
     for (kind = 0; kind < KINDS && strcmp(name, names[kind]) != 0;)
         kind++;
@@ -349,17 +349,17 @@ int main(int argc, char **argv) {
         make_fair_lock();
         count = WORKERS;
         for (int i = 0; i < WORKERS; i++)
-            actors[i] = (struct actor){.name = "worker", .act = work, .index = i};
+            runners[i] = (struct runner){.name = "worker", .body = work, .index = i};
     }
     if (kind == CHAIN) {
-        static const struct actor chain[] = {{.name = "front", .act = front},
-                                             {.name = "second", .act = second},
-                                             {.name = "third", .act = third},
-                                             {.name = "fourth", .act = fourth}};
+        static const struct runner chain[] = {{.name = "front", .body = front},
+                                              {.name = "second", .body = second},
+                                              {.name = "third", .body = third},
+                                              {.name = "fourth", .body = fourth}};
         count = 4;
-        memcpy(actors, chain, sizeof chain);
+        memcpy(runners, chain, sizeof chain);
         for (int i = 0; i < 4; i++)
             sem_init(&turns[i], 0, 0);
     }
-    run_scenario(actors, count, &run, print_truth);
+    run_scenario(runners, count, &run, print_truth);
 }

@@ -46,7 +46,7 @@ static void open_file(void) {
 }
 
 // The results are not looked at: the threads are stuck until the process ends.
-SHOWN static void save_record(struct actor *self) { self->index = (int)write(file, late_page, PAGE); }
+SHOWN static void save_record(struct runner *self) { self->index = (int)write(file, late_page, PAGE); }
 
 static void wait_for_the_writer(void) {
     struct uffd_msg message;
@@ -61,12 +61,12 @@ static void wait_until_held(void) {
         sched_yield();
 }
 
-SHOWN static void append_record(struct actor *self) {
+SHOWN static void append_record(struct runner *self) {
     wait_until_held();
     self->index = (int)write(file, "a", 1);
 }
 
-SHOWN static void patch_record(struct actor *self) {
+SHOWN static void patch_record(struct runner *self) {
     wait_until_held();
     self->index = (int)pwrite(file, "p", 1, 0);
 }
@@ -77,7 +77,7 @@ static pid_t start_importer(void) {
         return child;
     prctl(PR_SET_NAME, "importer");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    struct actor self = {.name = "importer"};
+    struct runner self = {.name = "importer"};
     patch_record(&self);
     _exit(0);
 }
@@ -92,23 +92,23 @@ static void print_stuck(pid_t pid, pid_t tid, const char *name, pid_t owner) {
 }
 
 int main(int argc, char **argv) {
-    struct actor actors[] = {{.name = "writer", .act = save_record},
-                             {.name = "appender", .act = append_record},
-                             {.name = "patcher", .act = patch_record}};
+    struct runner runners[] = {{.name = "writer", .body = save_record},
+                               {.name = "appender", .body = append_record},
+                               {.name = "patcher", .body = patch_record}};
     take_options(argc, argv, &run, NULL, 0);
     open_file();
     bool permitted = prepare_late_page();
-    assemble_actors(actors, 3);
-    print_start(actors, 3, &run);
+    assemble_runners(runners, 3);
+    print_start(runners, 3, &run);
     wait_for_go(&run);
     if (permitted) {
-        release_actors(actors, 3, &run);
+        release_runners(runners, 3, &run);
         wait_for_the_writer();
         atomic_store(&is_held, true);
         pid_t importer = start_importer();
         for (int i = 1; i < 3; i++)
-            print_stuck(getpid(), actors[i].tid, actors[i].name, actors[0].tid);
-        print_stuck(importer, importer, "importer", actors[0].tid);
+            print_stuck(getpid(), runners[i].tid, runners[i].name, runners[0].tid);
+        print_stuck(importer, importer, "importer", runners[0].tid);
     } else {
         printf("{\"event\":\"refused\",\"what\":\"userfaultfd: %s\"}\n", strerror(errno));
     }

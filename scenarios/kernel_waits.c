@@ -631,7 +631,7 @@ SHOWN static void wait_once(void) {
         waits.longest_ns = ns;
 }
 
-SHOWN static void wait_often(struct actor *self) {
+SHOWN static void wait_often(struct runner *self) {
     (void)self;
     while (!refused && !run_is_over()) {
         wait_once();
@@ -673,7 +673,7 @@ static void print_truth(void) {
 int main(int argc, char **argv) {
     const struct own_option own[] = {{.letter = 'k', .argument = "KIND", .text = &kind_name},
                                      {.letter = 'q', .flag = &quick}};
-    struct actor actors[] = {{.name = "worker", .act = wait_often}};
+    struct runner runners[] = {{.name = "worker", .body = wait_often}};
     take_options(argc, argv, &run, own, 2);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(kind_name, kinds[i].name) == 0)
@@ -683,5 +683,5 @@ int main(int argc, char **argv) {
     kind->prepare();
     if (!refused)
         start_keeper();
-    run_scenario(actors, 1, &run, print_truth);
+    run_scenario(runners, 1, &run, print_truth);
 }

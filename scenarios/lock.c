@@ -95,7 +95,7 @@ static void note_latency(uint64_t ns) {
     tick_count++;
 }
 
-SHOWN static void engine(struct actor *self) {
+SHOWN static void engine(struct runner *self) {
     uint64_t chance = run.seed + 1;
     (void)self;
     if (apart)
@@ -120,7 +120,7 @@ SHOWN static void sweep_registry(uint64_t hold_ns, bool asleep) {
     release_registry();
 }
 
-SHOWN static void housekeeping(struct actor *self) {
+SHOWN static void housekeeping(struct runner *self) {
     uint64_t chance = run.seed + 2;
     (void)self;
     if (apart)
@@ -166,6 +166,7 @@ int main(int argc, char **argv) {
     // Touched now, so that keeping the log costs the engine no page faults.
     memset(slow, 1, sizeof slow);
     memset(latencies, 1, sizeof latencies);
-    struct actor actors[] = {{.name = "engine", .act = engine}, {.name = "housekeeper", .act = housekeeping}};
-    run_scenario(actors, 2, &run, print_truth);
+    struct runner runners[] = {{.name = "engine", .body = engine},
+                               {.name = "housekeeper", .body = housekeeping}};
+    run_scenario(runners, 2, &run, print_truth);
 }

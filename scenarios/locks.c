@@ -30,7 +30,7 @@ static const struct work brief = {200 * NS_PER_US, 2 * NS_PER_MS};
 static const struct work lengthy = {2 * NS_PER_MS, 12 * NS_PER_MS};
 
 static struct run run = {.scenario = "locks", .seconds = 5, .seed = 42};
-static struct actor actors[SERVERS];
+static struct runner runners[SERVERS];
 static struct durations waits[SERVERS];
 
 // --- what the lock is made of ---
@@ -135,7 +135,7 @@ static void make_lock(void) {
 
 // --- the servers ---
 
-SHOWN static void take(struct actor *self) {
+SHOWN static void take(struct runner *self) {
     uint64_t start_ns = now_ns();
     kinds[kind].take();
     add_duration(&waits[self->index], now_ns() - start_ns);
@@ -143,20 +143,20 @@ SHOWN static void take(struct actor *self) {
 
 SHOWN static void release(void) { kinds[kind].release(); }
 
-SHOWN static void do_work(struct actor *self, uint64_t *chance) {
+SHOWN static void do_work(struct runner *self, uint64_t *chance) {
     take(self);
     do_some(kinds[kind].held, chance);
     release();
     do_some(&outside, chance);
 }
 
-SHOWN static void handle_request(struct actor *self, uint64_t *chance) { do_work(self, chance); }
+SHOWN static void handle_request(struct runner *self, uint64_t *chance) { do_work(self, chance); }
 
 SHOWN static void await_request(uint64_t *chance) {
     sleep_for(random_between(chance, think.low_ns, think.high_ns));
 }
 
-SHOWN static void serve(struct actor *self) {
+SHOWN static void serve(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     while (!run_is_over()) {
         await_request(&chance);
@@ -165,7 +165,7 @@ SHOWN static void serve(struct actor *self) {
 }
 
 static void print_truth(void) {
-    print_waits(actors, waits, SERVERS);
+    print_waits(runners, waits, SERVERS);
     printf("{\"event\":\"breaks\",\"count\":%llu}\n", (unsigned long long)breaks);
 }
 
@@ -176,6 +176,6 @@ int main(int argc, char **argv) {
     kind = kind_named(name, names, KINDS);
     make_lock();
     for (int i = 0; i < SERVERS; i++)
-        actors[i] = (struct actor){.name = "server", .act = serve, .index = i};
-    run_scenario(actors, SERVERS, &run, print_truth);
+        runners[i] = (struct runner){.name = "server", .body = serve, .index = i};
+    run_scenario(runners, SERVERS, &run, print_truth);
 }

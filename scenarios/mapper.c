@@ -48,7 +48,7 @@ SHOWN static void protect_memory(char *pages) {
         die("cannot protect", errno);
 }
 
-SHOWN static void hoard(struct actor *self) {
+SHOWN static void hoard(struct runner *self) {
     (void)self;
     char *pages = NULL;
     if (protects) {
@@ -76,7 +76,7 @@ static void map_untouched(void) {
             die("cannot protect", errno);
 }
 
-SHOWN static void map_now_and_then(struct actor *self) {
+SHOWN static void map_now_and_then(struct runner *self) {
     (void)self;
     for (size_t number = 0; !run_is_over() && number < TOUCHED_AT_MOST; number++) {
         uint64_t start = now_ns();
@@ -98,6 +98,7 @@ int main(int argc, char **argv) {
     take_options(argc, argv, &run, own, 1);
     if (protects)
         map_untouched();
-    struct actor actors[] = {{.name = "hoarder", .act = hoard}, {.name = "worker", .act = map_now_and_then}};
-    run_scenario(actors, 2, &run, print_truth);
+    struct runner runners[] = {{.name = "hoarder", .body = hoard},
+                               {.name = "worker", .body = map_now_and_then}};
+    run_scenario(runners, 2, &run, print_truth);
 }

@@ -65,7 +65,7 @@ static void mark(const char *kind, int count) {
     }
 }
 
-SHOWN static void burst(struct actor *self) {
+SHOWN static void burst(struct runner *self) {
     (void)self;
     wait_for_marks();
     uint64_t start_ns = now_ns();
@@ -73,7 +73,7 @@ SHOWN static void burst(struct actor *self) {
     burst_ns = now_ns() - start_ns;
 }
 
-SHOWN static void kinds(struct actor *self) {
+SHOWN static void kinds(struct runner *self) {
     char names[KINDS][16];
 
     (void)self;
@@ -98,7 +98,7 @@ static void *follow(void *unused) {
     return unused;
 }
 
-SHOWN static void leaver(struct actor *self) {
+SHOWN static void leaver(struct runner *self) {
     void *(*lives[])(void *) = {leave_in_a_span, follow};
 
     (void)self;
@@ -145,7 +145,7 @@ static void live_as_child(int number) {
     _exit(1);
 }
 
-SHOWN static void forker(struct actor *self) {
+SHOWN static void forker(struct runner *self) {
     int children = strcmp(part, "garbage") ? 2 : 1;
 
     (void)self;
@@ -163,13 +163,13 @@ SHOWN static void forker(struct actor *self) {
     mark("parent", 4);
 }
 
-SHOWN static void again(struct actor *self) {
+SHOWN static void again(struct runner *self) {
     (void)self;
     wait_for_marks();
     mark("again", 5);
 }
 
-SHOWN static void steady(struct actor *self) {
+SHOWN static void steady(struct runner *self) {
     bool named = false;
 
     (void)self;
@@ -218,13 +218,13 @@ static void print_truth(void) {
 
 int main(int argc, char **argv) {
     const struct own_option own[] = {{.letter = 'k', .argument = "PART", .text = &part}};
-    struct actor all[] = {{.name = "burst", .act = burst},
-                          {.name = "kinds", .act = kinds},
-                          {.name = "leaver", .act = leaver},
-                          {.name = "forker", .act = forker}};
-    struct actor hostile[] = {{.name = "forker", .act = forker}};
-    struct actor alone[] = {{.name = "steady", .act = steady}};
-    struct actor executed[] = {{.name = "again", .act = again}};
+    struct runner all[] = {{.name = "burst", .body = burst},
+                           {.name = "kinds", .body = kinds},
+                           {.name = "leaver", .body = leaver},
+                           {.name = "forker", .body = forker}};
+    struct runner hostile[] = {{.name = "forker", .body = forker}};
+    struct runner alone[] = {{.name = "steady", .body = steady}};
+    struct runner executed[] = {{.name = "again", .body = again}};
 
     take_options(argc, argv, &run, own, 1);
     if (!strcmp(part, "steady"))

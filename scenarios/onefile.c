@@ -28,7 +28,7 @@ static void write_all(const char *bytes, size_t length) {
 
 SHOWN static void write_bulk(void) { write_all(bulk, BULK); }
 
-SHOWN static void write_much(struct actor *self) {
+SHOWN static void write_much(struct runner *self) {
     (void)self;
     pin_to(cpu);
     while (!run_is_over()) {
@@ -45,7 +45,7 @@ SHOWN static void write_line(void) {
         add_duration(&waits, took);
 }
 
-SHOWN static void write_lines(struct actor *self) {
+SHOWN static void write_lines(struct runner *self) {
     (void)self;
     pin_to(cpu);
     while (!run_is_over()) {
@@ -69,6 +69,6 @@ int main(int argc, char **argv) {
     const struct own_option own = {.letter = 'c', .argument = "CPU", .index = &cpu};
     take_options(argc, argv, &run, &own, 1);
     prepare();
-    struct actor actors[] = {{.name = "bulk", .act = write_much}, {.name = "notes", .act = write_lines}};
-    run_scenario(actors, 2, &run, print_truth);
+    struct runner runners[] = {{.name = "bulk", .body = write_much}, {.name = "notes", .body = write_lines}};
+    run_scenario(runners, 2, &run, print_truth);
 }

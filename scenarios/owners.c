@@ -225,7 +225,7 @@ SHOWN static void wait_for_word(int kind) {
                 NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
-static void keep(struct actor *self) {
+static void keep(struct runner *self) {
     (void)self;
     for (int kind = 0; kind < KINDS; kind++)
         if (is_rwlock(kind))
@@ -237,7 +237,7 @@ static void keep(struct actor *self) {
         pause();
 }
 
-static void stand_by(struct actor *self) {
+static void stand_by(struct runner *self) {
     standing = pthread_self();
     for (int kind = 0; kind < KINDS; kind++)
         foreign[kind] = (struct foreign){.word = 2, .served = (uint32_t)self->tid, .total = {1}};
@@ -251,7 +251,7 @@ static void wait_until_ready(void) {
         sched_yield();
 }
 
-SHOWN static void take_order(struct actor *self) {
+SHOWN static void take_order(struct runner *self) {
     int kind = self->index;
     wait_until_ready();
     if (is_foreign(kind)) {
@@ -296,7 +296,7 @@ static unsigned long lock_of(int kind) {
 
 static bool is_asleep(pid_t tid) { return state_of(tid) == 'S'; }
 
-static void print_stuck(const struct actor *waiter, pid_t keeper) {
+static void print_stuck(const struct runner *waiter, pid_t keeper) {
     int kind = waiter->index;
     while (!is_asleep(waiter->tid))
         sched_yield();
@@ -305,8 +305,8 @@ static void print_stuck(const struct actor *waiter, pid_t keeper) {
 }
 
 int main(int argc, char **argv) {
-    struct actor actors[KINDS + 2] = {{.name = "keeper", .act = keep},
-                                      {.name = "bystander", .act = stand_by}};
+    struct runner runners[KINDS + 2] = {{.name = "keeper", .body = keep},
+                                        {.name = "bystander", .body = stand_by}};
     take_options(argc, argv, &run, NULL, 0);
     sem_init(&semaphore, 0, 0);
     pthread_barrier_init(&barrier, NULL, 2);
@@ -315,15 +315,15 @@ int main(int argc, char **argv) {
         pthread_rwlock_init(&rwlocks[kind], NULL);
         make_condition(kind);
         signal_in_pairs(kind);
-        actors[kind + 2] = (struct actor){.name = "waiter", .act = take_order, .index = kind};
+        runners[kind + 2] = (struct runner){.name = "waiter", .body = take_order, .index = kind};
     }
-    assemble_actors(actors, KINDS + 2);
-    print_start(actors, KINDS + 2, &run);
+    assemble_runners(runners, KINDS + 2);
+    print_start(runners, KINDS + 2, &run);
     wait_for_go(&run);
-    release_actors(actors, KINDS + 2, &run);
+    release_runners(runners, KINDS + 2, &run);
     wait_until_ready();
     for (int kind = 0; kind < KINDS; kind++)
-        print_stuck(&actors[kind + 2], actors[0].tid);
+        print_stuck(&runners[kind + 2], runners[0].tid);
     print_end();
     if (run.gated)
         wait_for_leave(&run);

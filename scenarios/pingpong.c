@@ -19,7 +19,7 @@ struct player {
 };
 
 static struct player players[2];
-static struct actor actors[2];
+static struct runner runners[2];
 static int cpu = -1;
 static uint64_t rounds_a_move;
 static double think_us;
@@ -54,8 +54,8 @@ static void end_round(struct player *player) {
         spin_until(now_ns() + (uint64_t)(think_us * NS_PER_US));
 }
 
-SHOWN static void serve_ball(struct actor *self) {
-    struct player *player = &players[self - actors];
+SHOWN static void serve_ball(struct runner *self) {
+    struct player *player = &players[self - runners];
     if (cpu >= 0)
         pin_to(cpu);
     if (self->index == 0)
@@ -73,7 +73,7 @@ static void print_truth(void) {
     for (int i = 0; i < 2; i++)
         printf("{\"event\":\"rounds\",\"tid\":%d,\"name\":\"%s\",\"rounds\":%llu,\"migrations\":%llu,"
                "\"waited_ns\":%llu}\n",
-               actors[i].tid, actors[i].name, (unsigned long long)players[i].rounds,
+               runners[i].tid, runners[i].name, (unsigned long long)players[i].rounds,
                (unsigned long long)players[i].migrations, (unsigned long long)players[i].waited_ns);
 }
 
@@ -91,7 +91,7 @@ int main(int argc, char **argv) {
                                      {.letter = 'w', .argument = "US", .number = &think_us}};
     take_options(argc, argv, &run, own, 3);
     lay_pipes();
-    actors[0] = (struct actor){.name = "ping", .act = serve_ball, .index = 0};
-    actors[1] = (struct actor){.name = "pong", .act = serve_ball, .index = 1};
-    run_scenario(actors, 2, &run, print_truth);
+    runners[0] = (struct runner){.name = "ping", .body = serve_ball, .index = 0};
+    runners[1] = (struct runner){.name = "pong", .body = serve_ball, .index = 1};
+    run_scenario(runners, 2, &run, print_truth);
 }

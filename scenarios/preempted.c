@@ -75,7 +75,7 @@ static void keep_gap(uint64_t start, uint64_t end, struct resumed before, struct
     switched_gaps += after.preemptions != before.preemptions;
 }
 
-SHOWN static void watch_clock(struct actor *self) {
+SHOWN static void watch_clock(struct runner *self) {
     (void)self;
     pin_to(cpu);
     struct resumed before = resume();
@@ -102,7 +102,7 @@ SHOWN static void burst(uint64_t ends_at) {
     keep(&ran, (struct interval){.start_ns = start, .end_ns = last});
 }
 
-SHOWN static void disturb(struct actor *self) {
+SHOWN static void disturb(struct runner *self) {
     uint64_t chance = run.seed;
     (void)self;
     pin_to(cpu);
@@ -130,6 +130,7 @@ int main(int argc, char **argv) {
     // Touched now, so that keeping a log costs no page faults.
     memset(&gaps, 0, sizeof gaps);
     memset(&ran, 0, sizeof ran);
-    struct actor actors[] = {{.name = "worker", .act = watch_clock}, {.name = "neighbour", .act = disturb}};
-    run_scenario(actors, 2, &run, print_truth);
+    struct runner runners[] = {{.name = "worker", .body = watch_clock},
+                               {.name = "neighbour", .body = disturb}};
+    run_scenario(runners, 2, &run, print_truth);
 }

@@ -70,7 +70,7 @@ SHOWN static void read_timer(void) {
     take(TIMER);
 }
 
-static void read_all(struct actor *self) {
+static void read_all(struct runner *self) {
     (void)self;
     uint64_t sequence = run.seed;
     while (!run_is_over()) {
@@ -91,7 +91,7 @@ static void read_all(struct actor *self) {
     ask(SOURCES);
 }
 
-static void write_what_is_asked(struct actor *self) {
+static void write_what_is_asked(struct runner *self) {
     (void)self;
     uint64_t value = 1;
     for (;;) {
@@ -116,7 +116,7 @@ int main(int argc, char **argv) {
     take_options(argc, argv, &run, NULL, 0);
     open_sources();
     sem_init(&asked, 0, 0);
-    struct actor actors[] = {{.name = "reader", .act = read_all},
-                             {.name = "writer", .act = write_what_is_asked}};
-    run_scenario(actors, 2, &run, print_truth);
+    struct runner runners[] = {{.name = "reader", .body = read_all},
+                               {.name = "writer", .body = write_what_is_asked}};
+    run_scenario(runners, 2, &run, print_truth);
 }

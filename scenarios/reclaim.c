@@ -47,7 +47,7 @@ SHOWN static void fill_page(volatile char *page) {
         add_duration(&slow, took);
 }
 
-SHOWN static void fill_pages(struct actor *self) {
+SHOWN static void fill_pages(struct runner *self) {
     (void)self;
     for (size_t at = 0; !run_is_over(); at = (at + PAGE) % SIZE)
         fill_page(map + at);
@@ -66,6 +66,6 @@ int main(int argc, char **argv) {
     take_options(argc, argv, &run, &own, 1);
     prepare_file();
     enter_group(&group);
-    struct actor actors[] = {{.name = "writer", .act = fill_pages}};
-    run_scenario(actors, 1, &run, print_truth);
+    struct runner runners[] = {{.name = "writer", .body = fill_pages}};
+    run_scenario(runners, 1, &run, print_truth);
 }

@@ -49,7 +49,7 @@ SHOWN static void look_up(void) {
         add_duration(&waited, took_ns);
 }
 
-SHOWN static void front(struct actor *self) {
+SHOWN static void front(struct runner *self) {
     (void)self;
     while (!run_is_over()) {
         look_up();
@@ -70,7 +70,7 @@ SHOWN static void refresh(void) {
     pthread_mutex_unlock(&prices);
 }
 
-SHOWN static void middle(struct actor *self) {
+SHOWN static void middle(struct runner *self) {
     (void)self;
     while (!run_is_over()) {
         refresh();
@@ -88,7 +88,7 @@ SHOWN static void answer(void) {
     send_byte(reply[1]);
 }
 
-SHOWN static void back(struct actor *self) {
+SHOWN static void back(struct runner *self) {
     (void)self;
     while (receive_byte(request[0]))
         answer();
@@ -100,7 +100,7 @@ int main(int argc, char **argv) {
     take_options(argc, argv, &run, NULL, 0);
     if (pipe(request) != 0 || pipe(reply) != 0)
         die("cannot make a pipe", errno);
-    struct actor actors[] = {
-        {.name = "front", .act = front}, {.name = "middle", .act = middle}, {.name = "back", .act = back}};
-    run_scenario(actors, 3, &run, print_truth);
+    struct runner runners[] = {
+        {.name = "front", .body = front}, {.name = "middle", .body = middle}, {.name = "back", .body = back}};
+    run_scenario(runners, 3, &run, print_truth);
 }

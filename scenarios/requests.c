@@ -127,7 +127,7 @@ static uint64_t serve(int number, uint64_t sent_ns, uint64_t queued_before_ns) {
     return queued_after_ns;
 }
 
-SHOWN static void engine(struct actor *self) {
+SHOWN static void engine(struct runner *self) {
     (void)self;
     while (!is_over()) {
         if (is_slow(requested) && !strcmp(cause, "lock"))
@@ -151,7 +151,7 @@ SHOWN static uint64_t wait_for_request(void) {
     return read(requests_in, &sent_ns, sizeof sent_ns) == sizeof sent_ns ? sent_ns : 0;
 }
 
-SHOWN static void engine_loop(struct actor *self) {
+SHOWN static void engine_loop(struct runner *self) {
     uint64_t sent_ns, queued = queued_ns();
 
     (void)self;
@@ -162,7 +162,7 @@ SHOWN static void engine_loop(struct actor *self) {
 }
 
 // The engine waits again before the next request is sent: none of its busy periods has two of them.
-SHOWN static void send_requests(struct actor *self) {
+SHOWN static void send_requests(struct runner *self) {
     uint64_t random = run.seed;
 
     (void)self;
@@ -188,7 +188,7 @@ SHOWN static void sweep_registry(void) {
     pthread_mutex_unlock(&registry);
 }
 
-SHOWN static void housekeeping(struct actor *self) {
+SHOWN static void housekeeping(struct runner *self) {
     (void)self;
     while (!is_over()) {
         struct timespec until;
@@ -227,8 +227,8 @@ int main(int argc, char **argv) {
     requests_out = ends[1];
     // Touched now, so that keeping the log costs the engine no page faults.
     memset(requests, 1, sizeof requests);
-    struct actor actors[] = {{.name = "engine", .act = loops ? engine_loop : engine},
-                             {.name = "housekeeper", .act = housekeeping},
-                             {.name = "client", .act = send_requests}};
-    run_scenario(actors, loops ? 3 : 2, &run, print_truth);
+    struct runner runners[] = {{.name = "engine", .body = loops ? engine_loop : engine},
+                               {.name = "housekeeper", .body = housekeeping},
+                               {.name = "client", .body = send_requests}};
+    run_scenario(runners, loops ? 3 : 2, &run, print_truth);
 }

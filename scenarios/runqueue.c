@@ -25,7 +25,7 @@ static void give_way(void) {
 
 SHOWN static void serve(uint64_t due_ns) { add_duration(&late, now_ns() - due_ns); }
 
-SHOWN static void serve_all(struct actor *self) {
+SHOWN static void serve_all(struct runner *self) {
     (void)self;
     pin_to(cpu);
     give_way();
@@ -36,7 +36,7 @@ SHOWN static void serve_all(struct actor *self) {
     }
 }
 
-SHOWN static void spin_on(struct actor *self) {
+SHOWN static void spin_on(struct runner *self) {
     (void)self;
     pin_to(cpu);
     while (!run_is_over())
@@ -48,6 +48,6 @@ static void print_truth(void) { print_durations("late", &late); }
 int main(int argc, char **argv) {
     const struct own_option own = {.letter = 'c', .argument = "CPU", .index = &cpu};
     take_options(argc, argv, &run, &own, 1);
-    struct actor actors[] = {{.name = "server", .act = serve_all}, {.name = "hog", .act = spin_on}};
-    run_scenario(actors, 2, &run, print_truth);
+    struct runner runners[] = {{.name = "server", .body = serve_all}, {.name = "hog", .body = spin_on}};
+    run_scenario(runners, 2, &run, print_truth);
 }

@@ -18,7 +18,7 @@ static int cpu;
 static volatile char *page;
 static struct run run = {.scenario = "shootdown", .seconds = 10, .seed = 42};
 
-SHOWN static void compute(struct actor *self) {
+SHOWN static void compute(struct runner *self) {
     (void)self;
     pin_to(cpu);
     while (!run_is_over())
@@ -30,7 +30,7 @@ SHOWN static void protect_page(int protection) {
         die("cannot protect a page", errno);
 }
 
-SHOWN static void protect_again_and_again(struct actor *self) {
+SHOWN static void protect_again_and_again(struct runner *self) {
     (void)self;
     pin_to((cpu + 1) % (int)sysconf(_SC_NPROCESSORS_ONLN));
     while (!run_is_over()) {
@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
     page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         die("cannot map a page", errno);
-    struct actor actors[] = {{.name = "worker", .act = compute},
-                             {.name = "mapper", .act = protect_again_and_again}};
-    run_scenario(actors, 2, &run, print_truth);
+    struct runner runners[] = {{.name = "worker", .body = compute},
+                               {.name = "mapper", .body = protect_again_and_again}};
+    run_scenario(runners, 2, &run, print_truth);
 }

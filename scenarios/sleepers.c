@@ -33,18 +33,18 @@ static pthread_cond_t queue_filled = PTHREAD_COND_INITIALIZER;
 static int queued;
 static bool closed;
 static sem_t posted;
-static struct actor actors[MAX_WORKERS + 5];
+static struct runner runners[MAX_WORKERS + 5];
 static struct waits waits[MAX_WORKERS + 5];
-static int workers = 4, actor_count;
+static int workers = 4, runner_count;
 static uint64_t shorts;
 static struct run run = {.scenario = "sleepers", .seconds = 10, .seed = 42};
 
-static void note_wait(const struct actor *self, uint64_t start_ns) {
-    waits[self - actors].count++;
-    waits[self - actors].total_ns += now_ns() - start_ns;
+static void note_wait(const struct runner *self, uint64_t start_ns) {
+    waits[self - runners].count++;
+    waits[self - runners].total_ns += now_ns() - start_ns;
 }
 
-SHOWN static void sleep_a_while(struct actor *self) {
+SHOWN static void sleep_a_while(struct runner *self) {
     while (!run_is_over()) {
         uint64_t start = now_ns();
         sleep_for(SLEEP_NS);
@@ -53,7 +53,7 @@ SHOWN static void sleep_a_while(struct actor *self) {
 }
 
 // False when there will be no more jobs.
-SHOWN static bool take_job(struct actor *self) {
+SHOWN static bool take_job(struct runner *self) {
     pthread_mutex_lock(&queue_lock);
     while (queued == 0 && !closed) {
         uint64_t start = now_ns();
@@ -66,7 +66,7 @@ SHOWN static bool take_job(struct actor *self) {
     return taken;
 }
 
-SHOWN static void work(struct actor *self) {
+SHOWN static void work(struct runner *self) {
     while (take_job(self))
         spin_until(now_ns() + NS_PER_MS / 10);
 }
@@ -83,7 +83,7 @@ static void give_job(bool last) {
     sem_post(&posted);
 }
 
-SHOWN static void dispatch(struct actor *self) {
+SHOWN static void dispatch(struct runner *self) {
     while (!run_is_over()) {
         uint64_t start = now_ns();
         sleep_for(JOB_NS);
@@ -93,7 +93,7 @@ SHOWN static void dispatch(struct actor *self) {
     give_job(true);
 }
 
-SHOWN static void wait_for_posts(struct actor *self) {
+SHOWN static void wait_for_posts(struct runner *self) {
     while (!run_is_over()) {
         uint64_t start = now_ns();
         wait_for(&posted);
@@ -101,7 +101,7 @@ SHOWN static void wait_for_posts(struct actor *self) {
     }
 }
 
-SHOWN static void poll_nothing(struct actor *self) {
+SHOWN static void poll_nothing(struct runner *self) {
     int set = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event;
     while (!run_is_over()) {
@@ -119,7 +119,7 @@ static void *short_life(void *argument) {
     return NULL;
 }
 
-SHOWN static void join_others(struct actor *self) {
+SHOWN static void join_others(struct runner *self) {
     while (!run_is_over()) {
         pthread_t other;
         shorts++;
@@ -133,31 +133,31 @@ SHOWN static void join_others(struct actor *self) {
 }
 
 static void print_truth(void) {
-    for (int i = 0; i < actor_count; i++)
+    for (int i = 0; i < runner_count; i++)
         printf("{\"event\":\"waits\",\"tid\":%d,\"name\":\"%s\",\"count\":%llu,\"total_ns\":%llu,\"asked_"
                "ns\":%llu}\n",
-               actors[i].tid, actors[i].name, (unsigned long long)waits[i].count,
+               runners[i].tid, runners[i].name, (unsigned long long)waits[i].count,
                (unsigned long long)waits[i].total_ns, (unsigned long long)waits[i].asked_ns);
     printf("{\"event\":\"waits\",\"tid\":0,\"name\":\"short\",\"count\":%llu,\"total_ns\":0,\"asked_ns\":%"
            "llu}\n",
            (unsigned long long)shorts, (unsigned long long)SHORT_NS);
 }
 
-static void cast(const char *name, void (*act)(struct actor *), uint64_t asked_ns) {
-    waits[actor_count].asked_ns = asked_ns;
-    actors[actor_count++] = (struct actor){.name = name, .act = act};
+static void add_runner(const char *name, void (*body)(struct runner *), uint64_t asked_ns) {
+    waits[runner_count].asked_ns = asked_ns;
+    runners[runner_count++] = (struct runner){.name = name, .body = body};
 }
 
 static void cast_all(void) {
     static char names[MAX_WORKERS][24];
-    cast("sleeper", sleep_a_while, SLEEP_NS);
-    cast("dispatcher", dispatch, JOB_NS);
-    cast("semaphore", wait_for_posts, 0);
-    cast("poller", poll_nothing, POLL_MS * NS_PER_MS);
-    cast("joiner", join_others, 0);
+    add_runner("sleeper", sleep_a_while, SLEEP_NS);
+    add_runner("dispatcher", dispatch, JOB_NS);
+    add_runner("semaphore", wait_for_posts, 0);
+    add_runner("poller", poll_nothing, POLL_MS * NS_PER_MS);
+    add_runner("joiner", join_others, 0);
     for (int i = 0; i < workers; i++) {
         snprintf(names[i], sizeof names[i], "worker-%d", i);
-        cast(names[i], work, 0);
+        add_runner(names[i], work, 0);
     }
 }
 
@@ -170,5 +170,5 @@ int main(int argc, char **argv) {
     }
     sem_init(&posted, 0, 0);
     cast_all();
-    run_scenario(actors, actor_count, &run, print_truth);
+    run_scenario(runners, runner_count, &run, print_truth);
 }

@@ -24,8 +24,8 @@ struct split {
 };
 
 static struct split splits[3];
-static struct actor actors[3];
-static int actor_count, zero, cpu = -1;
+static struct runner runners[3];
+static int runner_count, zero, cpu = -1;
 static struct run run = {.scenario = "spin", .seconds = 10, .seed = 42};
 static volatile uint64_t sink;
 static struct gap {
@@ -64,43 +64,43 @@ static void pin_if_asked(void) {
         pin_to(cpu);
 }
 
-SHOWN static void compute(struct actor *self) {
+SHOWN static void compute(struct runner *self) {
     pin_if_asked();
     for (uint64_t last = now_ns(), now; !run_is_over_at(last); last = now) {
-        splits[self - actors].user_ns += spin_in_user();
+        splits[self - runners].user_ns += spin_in_user();
         now = now_ns();
         if (now - last >= MIN_GAP_NS && gap_count < MAX_GAPS)
             gaps[gap_count++] = (struct gap){.start_ns = last, .end_ns = now};
     }
 }
 
-SHOWN static void call(struct actor *self) {
+SHOWN static void call(struct runner *self) {
     pin_if_asked();
     while (!run_is_over())
-        splits[self - actors].kernel_ns += spin_in_kernel();
+        splits[self - runners].kernel_ns += spin_in_kernel();
 }
 
-SHOWN static void compute_and_call(struct actor *self) {
+SHOWN static void compute_and_call(struct runner *self) {
     pin_if_asked();
     while (!run_is_over()) {
-        splits[self - actors].user_ns += spin_in_user();
-        splits[self - actors].kernel_ns += spin_in_kernel();
+        splits[self - runners].user_ns += spin_in_user();
+        splits[self - runners].kernel_ns += spin_in_kernel();
     }
 }
 
 static void print_truth(void) {
-    for (int i = 0; i < actor_count; i++)
+    for (int i = 0; i < runner_count; i++)
         printf("{\"event\":\"split\",\"tid\":%d,\"name\":\"%s\",\"user_ns\":%llu,\"kernel_ns\":%llu}\n",
-               actors[i].tid, actors[i].name, (unsigned long long)splits[i].user_ns,
+               runners[i].tid, runners[i].name, (unsigned long long)splits[i].user_ns,
                (unsigned long long)splits[i].kernel_ns);
     for (int i = 0; i < gap_count; i++)
         printf("{\"event\":\"gap\",\"start_ns\":%llu,\"end_ns\":%llu}\n",
                (unsigned long long)gaps[i].start_ns, (unsigned long long)gaps[i].end_ns);
 }
 
-static void cast(const char *name, void (*act)(struct actor *), const char *only) {
+static void add_runner(const char *name, void (*body)(struct runner *), const char *only) {
     if (only == NULL || strcmp(only, name) == 0)
-        actors[actor_count++] = (struct actor){.name = name, .act = act};
+        runners[runner_count++] = (struct runner){.name = name, .body = body};
 }
 
 int main(int argc, char **argv) {
@@ -111,12 +111,12 @@ int main(int argc, char **argv) {
     zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
     if (zero < 0)
         die("/dev/zero", errno);
-    cast("user", compute, only);
-    cast("kernel", call, only);
-    cast("half", compute_and_call, only);
-    if (actor_count == 0) {
+    add_runner("user", compute, only);
+    add_runner("kernel", call, only);
+    add_runner("half", compute_and_call, only);
+    if (runner_count == 0) {
         fprintf(stderr, "spin: no thread is called '%s': -t takes user, kernel or half\n", only);
         return 2;
     }
-    run_scenario(actors, actor_count, &run, print_truth);
+    run_scenario(runners, runner_count, &run, print_truth);
 }

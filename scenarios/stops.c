@@ -43,31 +43,31 @@ static bool has_long_waits;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static sem_t locked;
 
-SHOWN static void compute(struct actor *self) {
+SHOWN static void compute(struct runner *self) {
     (void)self;
     while (!run_is_over())
         ;
 }
 
-SHOWN static void poll_nothing(struct actor *self) {
+SHOWN static void poll_nothing(struct runner *self) {
     (void)self;
     while (!run_is_over())
         poll(NULL, 0, 7);
 }
 
-SHOWN static void sleep_long(struct actor *self) {
+SHOWN static void sleep_long(struct runner *self) {
     (void)self;
     while (!run_is_over())
         usleep(LONG_NS / NS_PER_US);
 }
 
-SHOWN static void poll_long(struct actor *self) {
+SHOWN static void poll_long(struct runner *self) {
     (void)self;
     while (!run_is_over())
         poll(NULL, 0, LONG_NS / NS_PER_MS);
 }
 
-SHOWN static void lock_long(struct actor *self) {
+SHOWN static void lock_long(struct runner *self) {
     (void)self;
     wait_for(&locked);
     while (!run_is_over()) {
@@ -134,7 +134,7 @@ SHOWN static void hold_to_the_end(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-SHOWN static void run_stopper(struct actor *self) {
+SHOWN static void run_stopper(struct runner *self) {
     (void)self;
     pid_t parent = getpid();
     if (way == NONE || refused) {
@@ -173,10 +173,10 @@ int main(int argc, char **argv) {
         {.letter = 'w', .argument = "signal|freezer|none", .text = &way_name},
         {.letter = 'l', .flag = &has_long_waits},
     };
-    struct actor actors[] = {
-        {.name = "worker", .act = compute},        {.name = "poller", .act = poll_nothing},
-        {.name = "watcher", .act = run_stopper},   {.name = "sleeper", .act = sleep_long},
-        {.name = "long-poller", .act = poll_long}, {.name = "locker", .act = lock_long},
+    struct runner runners[] = {
+        {.name = "worker", .body = compute},        {.name = "poller", .body = poll_nothing},
+        {.name = "watcher", .body = run_stopper},   {.name = "sleeper", .body = sleep_long},
+        {.name = "long-poller", .body = poll_long}, {.name = "locker", .body = lock_long},
     };
     take_options(argc, argv, &run, own, 2);
     sem_init(&locked, 0, 0);
@@ -186,5 +186,5 @@ int main(int argc, char **argv) {
         die("mmap", errno);
     if (way == FREEZER)
         enter_own_group();
-    run_scenario(actors, has_long_waits ? 6 : 3, &run, print_truth);
+    run_scenario(runners, has_long_waits ? 6 : 3, &run, print_truth);
 }

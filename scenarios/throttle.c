@@ -18,7 +18,7 @@ static struct group group = {.controller = "cpu",
                              .v1_file = "cpu.cfs_quota_us",
                              .v1_text = "20000"};
 
-SHOWN static void compute(struct actor *self) {
+SHOWN static void compute(struct runner *self) {
     (void)self;
     while (!run_is_over())
         ;
@@ -28,12 +28,12 @@ static void print_truth(void) { leave_group(&group); }
 
 int main(int argc, char **argv) {
     const struct own_option own = {.letter = 'n', .argument = "WORKERS", .index = &workers};
-    struct actor actors[MAX_WORKERS];
+    struct runner runners[MAX_WORKERS];
     take_options(argc, argv, &run, &own, 1);
     if (workers < 1 || workers > MAX_WORKERS)
         die("cannot start so many workers", EINVAL);
     enter_group(&group);
     for (int i = 0; i < workers; i++)
-        actors[i] = (struct actor){.name = "worker", .act = compute};
-    run_scenario(actors, workers, &run, print_truth);
+        runners[i] = (struct runner){.name = "worker", .body = compute};
+    run_scenario(runners, workers, &run, print_truth);
 }

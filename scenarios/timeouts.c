@@ -18,15 +18,15 @@
 #define WAIT_NS (20 * NS_PER_MS)
 #define CPU_TIME_NS (2 * NS_PER_MS)
 #define RUN_NS NS_PER_MS
-#define ACTORS 8
+#define RUNNERS 8
 
 struct waits {
     uint64_t count, total_ns, asked_ns;
 };
 
 static struct run run = {.scenario = "timeouts", .seconds = 5, .seed = 42};
-static struct actor actors[ACTORS];
-static struct waits waits[ACTORS];
+static struct runner runners[RUNNERS];
+static struct waits waits[RUNNERS];
 static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t inheriting;
 static sem_t kept;
@@ -36,12 +36,12 @@ static struct timespec from_ns(uint64_t ns) {
     return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
-static void note_wait(const struct actor *self, uint64_t start_ns) {
-    waits[self - actors].count++;
-    waits[self - actors].total_ns += now_ns() - start_ns;
+static void note_wait(const struct runner *self, uint64_t start_ns) {
+    waits[self - runners].count++;
+    waits[self - runners].total_ns += now_ns() - start_ns;
 }
 
-SHOWN static void tick(struct actor *self) {
+SHOWN static void tick(struct runner *self) {
     while (!run_is_over()) {
         uint64_t start = now_ns();
         usleep(WAIT_NS / NS_PER_US);
@@ -49,7 +49,7 @@ SHOWN static void tick(struct actor *self) {
     }
 }
 
-SHOWN static void sleep_until_time_of(struct actor *self, clockid_t clock) {
+SHOWN static void sleep_until_time_of(struct runner *self, clockid_t clock) {
     while (!run_is_over()) {
         uint64_t start = now_ns();
         struct timespec until = from_ns(read_clock(clock) + WAIT_NS);
@@ -58,13 +58,13 @@ SHOWN static void sleep_until_time_of(struct actor *self, clockid_t clock) {
     }
 }
 
-static void sleep_by_monotonic(struct actor *self) { sleep_until_time_of(self, CLOCK_MONOTONIC); }
+static void sleep_by_monotonic(struct runner *self) { sleep_until_time_of(self, CLOCK_MONOTONIC); }
 
-static void sleep_by_boottime(struct actor *self) { sleep_until_time_of(self, CLOCK_BOOTTIME); }
+static void sleep_by_boottime(struct runner *self) { sleep_until_time_of(self, CLOCK_BOOTTIME); }
 
-static void sleep_by_tai(struct actor *self) { sleep_until_time_of(self, CLOCK_TAI); }
+static void sleep_by_tai(struct runner *self) { sleep_until_time_of(self, CLOCK_TAI); }
 
-SHOWN static void sleep_by_cpu_time(struct actor *self) {
+SHOWN static void sleep_by_cpu_time(struct runner *self) {
     struct timespec length = from_ns(CPU_TIME_NS);
     while (!run_is_over()) {
         uint64_t start = now_ns();
@@ -74,7 +74,7 @@ SHOWN static void sleep_by_cpu_time(struct actor *self) {
     cpu_time_is_wanted = false;
 }
 
-SHOWN static void wait_in_vain(struct actor *self, pthread_mutex_t *mutex, clockid_t clock) {
+SHOWN static void wait_in_vain(struct runner *self, pthread_mutex_t *mutex, clockid_t clock) {
     while (!run_is_over()) {
         uint64_t start = now_ns();
         struct timespec until = from_ns(read_clock(clock) + WAIT_NS);
@@ -85,17 +85,17 @@ SHOWN static void wait_in_vain(struct actor *self, pthread_mutex_t *mutex, clock
     }
 }
 
-static void wait_for_plain(struct actor *self) {
+static void wait_for_plain(struct runner *self) {
     wait_for(&kept);
     wait_in_vain(self, &plain, CLOCK_MONOTONIC);
 }
 
-static void wait_for_inheriting(struct actor *self) {
+static void wait_for_inheriting(struct runner *self) {
     wait_for(&kept);
     wait_in_vain(self, &inheriting, CLOCK_REALTIME);
 }
 
-SHOWN static void keep(struct actor *self) {
+SHOWN static void keep(struct runner *self) {
     pthread_mutex_lock(&plain);
     pthread_mutex_lock(&inheriting);
     sem_post(&kept);
@@ -111,17 +111,17 @@ SHOWN static void keep(struct actor *self) {
 }
 
 static void print_truth(void) {
-    for (int i = 0; i < ACTORS; i++)
+    for (int i = 0; i < RUNNERS; i++)
         printf("{\"event\":\"waits\",\"tid\":%d,\"name\":\"%s\",\"count\":%llu,\"total_ns\":%llu,\"asked_"
                "ns\":%llu}\n",
-               actors[i].tid, actors[i].name, (unsigned long long)waits[i].count,
+               runners[i].tid, runners[i].name, (unsigned long long)waits[i].count,
                (unsigned long long)waits[i].total_ns, (unsigned long long)waits[i].asked_ns);
 }
 
-static void cast(const char *name, void (*act)(struct actor *), uint64_t asked_ns) {
+static void add_runner(const char *name, void (*body)(struct runner *), uint64_t asked_ns) {
     static int count;
     waits[count].asked_ns = asked_ns;
-    actors[count++] = (struct actor){.name = name, .act = act};
+    runners[count++] = (struct runner){.name = name, .body = body};
 }
 
 static void make_mutex_with_inheritance(void) {
@@ -137,13 +137,13 @@ int main(int argc, char **argv) {
     take_options(argc, argv, &run, NULL, 0);
     sem_init(&kept, 0, 0);
     make_mutex_with_inheritance();
-    cast("ticker", tick, WAIT_NS);
-    cast("mono", sleep_by_monotonic, WAIT_NS);
-    cast("boot", sleep_by_boottime, WAIT_NS);
-    cast("tai", sleep_by_tai, WAIT_NS);
-    cast("cpu-clock", sleep_by_cpu_time, 0);
-    cast("waiter", wait_for_plain, WAIT_NS);
-    cast("pi-waiter", wait_for_inheriting, WAIT_NS);
-    cast("keeper", keep, WAIT_NS);
-    run_scenario(actors, ACTORS, &run, print_truth);
+    add_runner("ticker", tick, WAIT_NS);
+    add_runner("mono", sleep_by_monotonic, WAIT_NS);
+    add_runner("boot", sleep_by_boottime, WAIT_NS);
+    add_runner("tai", sleep_by_tai, WAIT_NS);
+    add_runner("cpu-clock", sleep_by_cpu_time, 0);
+    add_runner("waiter", wait_for_plain, WAIT_NS);
+    add_runner("pi-waiter", wait_for_inheriting, WAIT_NS);
+    add_runner("keeper", keep, WAIT_NS);
+    run_scenario(runners, RUNNERS, &run, print_truth);
 }

@@ -66,7 +66,7 @@ SHOWN static void doze(uint64_t until_ns) {
     add_duration(&late, now_ns() - until_ns);
 }
 
-SHOWN static void sleep_behind_timers(struct actor *self) {
+SHOWN static void sleep_behind_timers(struct runner *self) {
     (void)self;
     pin_to(cpu);
     while (!run_is_over()) {
@@ -81,7 +81,7 @@ SHOWN static void sleep_behind_timers(struct actor *self) {
 }
 
 // Sets and sleeps of the other thread come first.
-SHOWN static void compute(struct actor *self) {
+SHOWN static void compute(struct runner *self) {
     (void)self;
     pin_to(cpu);
     setpriority(PRIO_PROCESS, 0, 19);
@@ -101,7 +101,7 @@ int main(int argc, char **argv) {
                                      {.letter = 'b', .flag = &busy}};
     take_options(argc, argv, &run, own, 3);
     make_timers();
-    struct actor actors[] = {{.name = "sleeper", .act = sleep_behind_timers},
-                             {.name = "worker", .act = compute}};
-    run_scenario(actors, busy ? 2 : 1, &run, print_truth);
+    struct runner runners[] = {{.name = "sleeper", .body = sleep_behind_timers},
+                               {.name = "worker", .body = compute}};
+    run_scenario(runners, busy ? 2 : 1, &run, print_truth);
 }

@@ -117,7 +117,7 @@ struct run {
     bool gated;
 };
 
-// The name of all actors, instead of their own names.
+// The name of all runners, instead of their own names.
 static const char *alias;
 
 static _Atomic uint64_t run_ends_at = UINT64_MAX;
@@ -233,12 +233,12 @@ static inline void take_options(int argc, char **argv, struct run *run, const st
         take_option(run, option, own, owned);
 }
 
-// --- actors: the named threads of a scenario ---
+// --- runners: the named threads of a scenario ---
 
-struct actor {
+struct runner {
     const char *name;
-    void (*act)(struct actor *self);
-    int index; // among the actors with the same `act`
+    void (*body)(struct runner *self);
+    int index; // among the runners with the same `body`
     pid_t tid;
     uint64_t start_ns, end_ns, cpu_ns;
     long voluntary, involuntary;
@@ -246,14 +246,14 @@ struct actor {
     sem_t go, leave;
 };
 
-static sem_t actors_ready, actors_done;
+static sem_t runners_ready, runners_done;
 
 static inline void wait_for(sem_t *semaphore) {
     while (sem_wait(semaphore) != 0)
         ;
 }
 
-static inline void note_totals(struct actor *self) {
+static inline void note_totals(struct runner *self) {
     struct rusage usage;
     self->cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID) - self->cpu_ns;
     self->end_ns = now_ns();
@@ -262,35 +262,35 @@ static inline void note_totals(struct actor *self) {
     self->involuntary = usage.ru_nivcsw - self->involuntary;
 }
 
-static inline void introduce(struct actor *self) {
+static inline void introduce(struct runner *self) {
     prctl(PR_SET_NAME, self->name);
     prctl(PR_SET_TIMERSLACK, 1ul);
     self->tid = gettid();
 }
 
-static inline void act_and_note(struct actor *self) {
+static inline void run_and_note(struct runner *self) {
     struct rusage usage;
     getrusage(RUSAGE_THREAD, &usage);
     self->voluntary = usage.ru_nvcsw;
     self->involuntary = usage.ru_nivcsw;
     self->start_ns = now_ns();
     self->cpu_ns = read_clock(CLOCK_THREAD_CPUTIME_ID);
-    self->act(self);
+    self->body(self);
     note_totals(self);
 }
 
-static inline void *actor_life(void *argument) {
-    struct actor *self = argument;
+static inline void *runner_life(void *argument) {
+    struct runner *self = argument;
     introduce(self);
-    sem_post(&actors_ready);
+    sem_post(&runners_ready);
     wait_for(&self->go);
-    act_and_note(self);
-    sem_post(&actors_done);
+    run_and_note(self);
+    sem_post(&runners_done);
     wait_for(&self->leave);
     return NULL;
 }
 
-// SIGTERM is the main thread's business: no actor's wait is interrupted by it.
+// SIGTERM is the main thread's business: no runner's wait is interrupted by it.
 static inline void obey_sigterm(int how) {
     struct sigaction action = {.sa_handler = end_run};
     sigset_t set;
@@ -300,37 +300,37 @@ static inline void obey_sigterm(int how) {
     pthread_sigmask(how, &set, NULL);
 }
 
-static inline void assemble_actors(struct actor *actors, int count) {
+static inline void assemble_runners(struct runner *runners, int count) {
     obey_sigterm(SIG_BLOCK);
-    sem_init(&actors_ready, 0, 0);
-    sem_init(&actors_done, 0, 0);
+    sem_init(&runners_ready, 0, 0);
+    sem_init(&runners_done, 0, 0);
     for (int i = 0; i < count; i++) {
         if (alias != NULL)
-            actors[i].name = alias;
-        sem_init(&actors[i].go, 0, 0);
-        sem_init(&actors[i].leave, 0, 0);
-        int error = pthread_create(&actors[i].handle, NULL, actor_life, &actors[i]);
+            runners[i].name = alias;
+        sem_init(&runners[i].go, 0, 0);
+        sem_init(&runners[i].leave, 0, 0);
+        int error = pthread_create(&runners[i].handle, NULL, runner_life, &runners[i]);
         if (error)
             die("cannot start a thread", error);
     }
     for (int i = 0; i < count; i++)
-        wait_for(&actors_ready);
+        wait_for(&runners_ready);
     obey_sigterm(SIG_UNBLOCK);
 }
 
-static inline void release_actors(struct actor *actors, int count, const struct run *run) {
+static inline void release_runners(struct runner *runners, int count, const struct run *run) {
     uint64_t now = now_ns(), length = (uint64_t)(run->seconds * NS_PER_S);
     atomic_store(&run_ends_at, now + length);
     atomic_store(&run_gives_up_at, now + 10 * length);
     for (int i = 0; i < count; i++)
-        sem_post(&actors[i].go);
+        sem_post(&runners[i].go);
 }
 
-static inline void dismiss_actors(struct actor *actors, int count) {
+static inline void dismiss_runners(struct runner *runners, int count) {
     for (int i = 0; i < count; i++)
-        sem_post(&actors[i].leave);
+        sem_post(&runners[i].leave);
     for (int i = 0; i < count; i++)
-        pthread_join(actors[i].handle, NULL);
+        pthread_join(runners[i].handle, NULL);
 }
 
 // --- output ---
@@ -349,24 +349,24 @@ static inline void print_clocks(void) {
     printf("\"mono_ns\":%llu,\"epoch_ns\":%llu", (unsigned long long)mono, (unsigned long long)epoch);
 }
 
-static inline void print_start(const struct actor *actors, int count, const struct run *run) {
+static inline void print_start(const struct runner *runners, int count, const struct run *run) {
     printf("{\"event\":\"start\",\"scenario\":\"%s\",\"pid\":%d,", run->scenario, getpid());
     print_clocks();
     printf(",\"threads\":[{\"tid\":%d,\"name\":\"%s\"}", getpid(), run->scenario);
     for (int i = 0; i < count; i++)
-        printf(",{\"tid\":%d,\"name\":\"%s\"}", actors[i].tid, actors[i].name);
+        printf(",{\"tid\":%d,\"name\":\"%s\"}", runners[i].tid, runners[i].name);
     printf("]}\n");
     fflush(stdout);
 }
 
-static inline void print_actors(const struct actor *actors, int count) {
+static inline void print_runners(const struct runner *runners, int count) {
     for (int i = 0; i < count; i++)
         printf("{\"event\":\"thread\",\"tid\":%d,\"name\":\"%s\",\"start_ns\":%llu,\"end_ns\":%llu,\"cpu_"
                "ns\":%llu,"
                "\"voluntary\":%ld,\"involuntary\":%ld}\n",
-               actors[i].tid, actors[i].name, (unsigned long long)actors[i].start_ns,
-               (unsigned long long)actors[i].end_ns, (unsigned long long)actors[i].cpu_ns,
-               actors[i].voluntary, actors[i].involuntary);
+               runners[i].tid, runners[i].name, (unsigned long long)runners[i].start_ns,
+               (unsigned long long)runners[i].end_ns, (unsigned long long)runners[i].cpu_ns,
+               runners[i].voluntary, runners[i].involuntary);
 }
 
 static inline void print_end(void) {
@@ -418,19 +418,19 @@ static inline void wait_for_leave(const struct run *run) {
 }
 
 // Runs the scenario: start line, gate, threads, the lines of the scenario, totals, end line, gate.
-static inline void run_scenario(struct actor *actors, int count, const struct run *run,
+static inline void run_scenario(struct runner *runners, int count, const struct run *run,
                                 void (*print_truth)(void)) {
-    assemble_actors(actors, count);
-    print_start(actors, count, run);
+    assemble_runners(runners, count);
+    print_start(runners, count, run);
     wait_for_go(run);
-    release_actors(actors, count, run);
+    release_runners(runners, count, run);
     for (int i = 0; i < count; i++)
-        wait_for(&actors_done);
+        wait_for(&runners_done);
     print_truth();
-    print_actors(actors, count);
+    print_runners(runners, count);
     print_end();
     wait_for_leave(run);
-    dismiss_actors(actors, count);
+    dismiss_runners(runners, count);
 }
 
 // --- states ---

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// Actors that write down how long each of their waits took by their own clock, and that work in between.
+// Runners that write down how long each of their waits took by their own clock, and that work in between.
 //
 // Truth: {"event":"waits", "tid", "name", "count", "total_ns", "max_ns"}
-//       One actor's waits. For a lock: every acquisition, from before it was asked for until it was held.
+//       One runner's waits. For a lock: every acquisition, from before it was asked for until it was held.
 //        {"event":"waited", "count", "total_ns", "max_ns"}
-//       The waits of all actors together.
+//       The waits of all runners together.
 #pragma once
 
 #include "truth.h"
@@ -25,17 +25,17 @@ SHOWN static void do_some(const struct work *work, uint64_t *chance) {
     compute(ns / 10);
 }
 
-// Another sequence for each actor.
-static inline uint64_t chance_of(const struct run *run, const struct actor *self) {
+// Another sequence for each runner.
+static inline uint64_t chance_of(const struct run *run, const struct runner *self) {
     return run->seed + 1 + (uint64_t)self->index;
 }
 
-static inline void print_waits(const struct actor *actors, const struct durations *waits, int count) {
+static inline void print_waits(const struct runner *runners, const struct durations *waits, int count) {
     struct durations all = {0};
     for (int i = 0; i < count; i++) {
         printf("{\"event\":\"waits\",\"tid\":%d,\"name\":\"%s\",\"count\":%llu,\"total_ns\":%llu,\"max_ns\":%"
                "llu}\n",
-               actors[i].tid, actors[i].name, (unsigned long long)waits[i].count,
+               runners[i].tid, runners[i].name, (unsigned long long)waits[i].count,
                (unsigned long long)waits[i].total_ns, (unsigned long long)waits[i].max_ns);
         all.count += waits[i].count;
         all.total_ns += waits[i].total_ns;

@@ -54,7 +54,7 @@ SHOWN static void name_the_wait(enum kind kind, uint64_t *chance) {
 
 SHOWN static void wait_for_it(void) { poll(NULL, 0, WAIT_NS / NS_PER_MS); }
 
-SHOWN static void act_engine(struct actor *self) {
+SHOWN static void run_engine(struct runner *self) {
     uint64_t chance = run.seed;
     (void)self;
     for (unsigned turn = 0; !run_is_over(); turn++) {
@@ -76,7 +76,7 @@ static void print_truth(void) {
 }
 
 int main(int argc, char **argv) {
-    struct actor engine = {.name = "engine", .act = act_engine};
+    struct runner engine = {.name = "engine", .body = run_engine};
     take_options(argc, argv, &run, NULL, 0);
     // Nothing is mapped there from now on: the program maps nothing more.
     unmapped = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -31,28 +31,28 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#define MOST_ACTORS 8
+#define MOST_RUNNERS 8
 #define CAPACITY 64
 
 static struct run run = {.scenario = "workers", .seconds = 5, .seed = 42};
-static struct actor actors[MOST_ACTORS];
-static struct durations waits[MOST_ACTORS];
-static int actor_count;
+static struct runner runners[MOST_RUNNERS];
+static struct durations waits[MOST_RUNNERS];
+static int runner_count;
 
 static const struct work pace = {NS_PER_MS / 2, 2 * NS_PER_MS};
 static const struct work job_work = {200 * NS_PER_US, NS_PER_MS};
 
-static void cast(const char *name, void (*act)(struct actor *)) {
-    actors[actor_count] = (struct actor){.name = name, .act = act, .index = actor_count};
-    actor_count++;
+static void add_runner(const char *name, void (*body)(struct runner *)) {
+    runners[runner_count] = (struct runner){.name = name, .body = body, .index = runner_count};
+    runner_count++;
 }
 
-static void cast_many(const char *name, void (*act)(struct actor *), int count) {
+static void add_runners(const char *name, void (*body)(struct runner *), int count) {
     for (int i = 0; i < count; i++)
-        cast(name, act);
+        add_runner(name, body);
 }
 
-static void note_wait(const struct actor *self, uint64_t start_ns) {
+static void note_wait(const struct runner *self, uint64_t start_ns) {
     add_duration(&waits[self->index], now_ns() - start_ns);
 }
 
@@ -70,7 +70,7 @@ struct job {
 
 #define JOB {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false}
 
-SHOWN static void await_answer(struct actor *self, struct job *job) {
+SHOWN static void await_answer(struct runner *self, struct job *job) {
     uint64_t start_ns = now_ns();
     pthread_mutex_lock(&job->guard);
     while (!job->is_done)
@@ -121,7 +121,7 @@ static struct job *pop_job(struct queue *queue) {
 }
 
 // NULL where the queue is empty and closed.
-SHOWN static struct job *take_job(struct actor *self, struct queue *queue) {
+SHOWN static struct job *take_job(struct runner *self, struct queue *queue) {
     uint64_t start_ns = now_ns();
     pthread_mutex_lock(&queue->guard);
     while (queue->length == 0 && !queue->is_closed)
@@ -148,14 +148,14 @@ SHOWN static void do_job(struct job *job, uint64_t *chance) {
     do_some(&job_work, chance);
 }
 
-SHOWN static void work_at_queue(struct actor *self) {
+SHOWN static void work_at_queue(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     struct job *job;
     while ((job = take_job(self, &work_queue)) != NULL)
         do_job(job, &chance);
 }
 
-SHOWN static void produce(struct actor *self) {
+SHOWN static void produce(struct runner *self) {
     static struct job job = JOB;
     uint64_t chance = chance_of(&run, self);
     while (!run_is_over()) {
@@ -166,8 +166,8 @@ SHOWN static void produce(struct actor *self) {
 }
 
 static void cast_queue(void) {
-    cast("producer", produce);
-    cast_many("worker", work_at_queue, 3);
+    add_runner("producer", produce);
+    add_runners("worker", work_at_queue, 3);
 }
 
 // --- pool ---
@@ -186,14 +186,14 @@ SHOWN static void do_pool_job(struct job *job, uint64_t *chance) {
     answer(job);
 }
 
-SHOWN static void work_in_pool(struct actor *self) {
+SHOWN static void work_in_pool(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     struct job *job;
     while ((job = take_job(self, &work_queue)) != NULL)
         do_pool_job(job, &chance);
 }
 
-SHOWN static void ask_pool(struct actor *self) {
+SHOWN static void ask_pool(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     struct job *job = &pool_jobs[self->index];
     while (!run_is_over()) {
@@ -207,8 +207,8 @@ SHOWN static void ask_pool(struct actor *self) {
 }
 
 static void cast_pool(void) {
-    cast_many("client", ask_pool, POOL_CLIENTS);
-    cast_many("worker", work_in_pool, 4);
+    add_runners("client", ask_pool, POOL_CLIENTS);
+    add_runners("worker", work_in_pool, 4);
 }
 
 // --- stealing ---
@@ -274,7 +274,7 @@ SHOWN static void run_part(int size, uint64_t *chance) {
         answer(&task);
 }
 
-SHOWN static void steal_and_run(struct actor *self) {
+SHOWN static void steal_and_run(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     struct stealer *stealer = &stealers[self->index - 1];
     while (!deque.is_over) {
@@ -290,7 +290,7 @@ SHOWN static void steal_and_run(struct actor *self) {
     }
 }
 
-SHOWN static void bring_tasks(struct actor *self) {
+SHOWN static void bring_tasks(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     while (!run_is_over()) {
         pace_for(&chance);
@@ -306,8 +306,8 @@ SHOWN static void bring_tasks(struct actor *self) {
 }
 
 static void cast_stealing(void) {
-    cast("client", bring_tasks);
-    cast_many("worker", steal_and_run, STEALERS);
+    add_runner("client", bring_tasks);
+    add_runners("worker", steal_and_run, STEALERS);
 }
 
 // --- barrier, rendezvous ---
@@ -346,7 +346,7 @@ SHOWN static bool meet_at_rendezvous(void) {
 
 static bool (*meet)(void);
 
-SHOWN static void meet_others(struct actor *self) {
+SHOWN static void meet_others(struct runner *self) {
     uint64_t start_ns = now_ns();
     bool decides = meet();
     note_wait(self, start_ns);
@@ -356,7 +356,7 @@ SHOWN static void meet_others(struct actor *self) {
 
 // The two halves of a step: whether it was the last one is decided after the first, and read after the
 // second.
-SHOWN static void step(struct actor *self, uint64_t *chance) {
+SHOWN static void step(struct runner *self, uint64_t *chance) {
     do_some(&job_work, chance);
     meet_others(self);
     do_some(&job_work, chance);
@@ -365,7 +365,7 @@ SHOWN static void step(struct actor *self, uint64_t *chance) {
     note_wait(self, start_ns);
 }
 
-SHOWN static void take_steps(struct actor *self) {
+SHOWN static void take_steps(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     do
         step(self, &chance);
@@ -375,12 +375,12 @@ SHOWN static void take_steps(struct actor *self) {
 static void cast_barrier(void) {
     pthread_barrier_init(&barrier, NULL, STEPPERS);
     meet = meet_at_barrier;
-    cast_many("stepper", take_steps, STEPPERS);
+    add_runners("stepper", take_steps, STEPPERS);
 }
 
 static void cast_rendezvous(void) {
     meet = meet_at_rendezvous;
-    cast_many("stepper", take_steps, STEPPERS);
+    add_runners("stepper", take_steps, STEPPERS);
 }
 
 // --- timer ---
@@ -413,7 +413,7 @@ SHOWN static void fire_due(void) {
         }
 }
 
-SHOWN static void await_next_timer(struct actor *self) {
+SHOWN static void await_next_timer(struct runner *self) {
     uint64_t start_ns = now_ns(), due_ns = next_due_ns();
     struct timespec due = {(time_t)(due_ns / NS_PER_S), (long)(due_ns % NS_PER_S)};
     if (due_ns == UINT64_MAX)
@@ -423,7 +423,7 @@ SHOWN static void await_next_timer(struct actor *self) {
     note_wait(self, start_ns);
 }
 
-SHOWN static void keep_time(struct actor *self) {
+SHOWN static void keep_time(struct runner *self) {
     pthread_mutex_lock(&timers.guard);
     while (!timers.is_over) {
         await_next_timer(self);
@@ -442,7 +442,7 @@ SHOWN static void set_timer(int client, uint64_t due_ns) {
         pthread_cond_signal(&timers.changed);
 }
 
-SHOWN static void use_timers(struct actor *self) {
+SHOWN static void use_timers(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     int client = self->index - 1;
     while (!run_is_over()) {
@@ -468,8 +468,8 @@ static void cast_timer(void) {
         pthread_mutex_init(&timers.fired[i].guard, NULL);
         pthread_cond_init(&timers.fired[i].done, NULL);
     }
-    cast("timer", keep_time);
-    cast_many("client", use_timers, TIMER_CLIENTS);
+    add_runner("timer", keep_time);
+    add_runners("client", use_timers, TIMER_CLIENTS);
 }
 
 // --- pipeline ---
@@ -481,7 +481,7 @@ static struct queue stages[STAGES] = {QUEUE, QUEUE, QUEUE};
 static struct job buffers[BUFFERS] = {JOB, JOB};
 
 // Each stage takes from its own queue, the first one from the free buffers, and puts into the next one's.
-SHOWN static void work_in_stage(struct actor *self) {
+SHOWN static void work_in_stage(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     struct queue *next = &stages[(self->index + 1) % STAGES];
     struct job *buffer;
@@ -497,9 +497,9 @@ SHOWN static void work_in_stage(struct actor *self) {
 static void cast_pipeline(void) {
     for (int i = 0; i < BUFFERS; i++)
         put_job(&stages[0], &buffers[i]);
-    cast("reader", work_in_stage);
-    cast("parser", work_in_stage);
-    cast("writer", work_in_stage);
+    add_runner("reader", work_in_stage);
+    add_runner("parser", work_in_stage);
+    add_runner("writer", work_in_stage);
 }
 
 // --- pingpong ---
@@ -512,7 +512,7 @@ static struct {
 } turn = {.guard = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 // False when the other one has ended the game.
-SHOWN static bool await_turn(struct actor *self) {
+SHOWN static bool await_turn(struct runner *self) {
     uint64_t start_ns = now_ns();
     pthread_mutex_lock(&turn.guard);
     while (turn.of != self->index && !turn.is_over)
@@ -523,7 +523,7 @@ SHOWN static bool await_turn(struct actor *self) {
     return !is_over;
 }
 
-SHOWN static void end_turn(struct actor *self) {
+SHOWN static void end_turn(struct runner *self) {
     pthread_mutex_lock(&turn.guard);
     turn.of = 1 - self->index;
     turn.is_over = turn.is_over || run_is_over();
@@ -531,7 +531,7 @@ SHOWN static void end_turn(struct actor *self) {
     pthread_cond_signal(&turn.changed);
 }
 
-SHOWN static void take_turns(struct actor *self) {
+SHOWN static void take_turns(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     while (await_turn(self)) {
         do_some(&job_work, &chance);
@@ -540,8 +540,8 @@ SHOWN static void take_turns(struct actor *self) {
 }
 
 static void cast_pingpong(void) {
-    cast("asker", take_turns);
-    cast("answerer", take_turns);
+    add_runner("asker", take_turns);
+    add_runner("answerer", take_turns);
 }
 
 // --- signals ---
@@ -568,7 +568,7 @@ SHOWN static void ring_bell(void) {
         add_duration(&signalled, blocked_ns);
 }
 
-SHOWN static void ring_often(struct actor *self) {
+SHOWN static void ring_often(struct runner *self) {
     uint64_t chance = chance_of(&run, self);
     record_switches(&switches);
     while (!run_is_over()) {
@@ -581,14 +581,14 @@ SHOWN static void ring_often(struct actor *self) {
     pthread_cond_broadcast(&bell.rung);
 }
 
-SHOWN static void spin_on_the_last_cpu(struct actor *self) {
+SHOWN static void spin_on_the_last_cpu(struct runner *self) {
     (void)self;
     pin_to(last_cpu);
     while (!run_is_over())
         compute(NS_PER_MS);
 }
 
-SHOWN static void await_bell(struct actor *self) {
+SHOWN static void await_bell(struct runner *self) {
     (void)self;
     pin_to(last_cpu);
     if (setpriority(PRIO_PROCESS, 0, 10) != 0)
@@ -606,9 +606,9 @@ static void cast_signals(void) {
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &allowed))
             last_cpu = cpu;
-    cast("signaller", ring_often);
-    cast("spinner", spin_on_the_last_cpu);
-    cast_many("waiter", await_bell, SIGNAL_WAITERS);
+    add_runner("signaller", ring_often);
+    add_runner("spinner", spin_on_the_last_cpu);
+    add_runners("waiter", await_bell, SIGNAL_WAITERS);
 }
 
 // --- the run ---
@@ -620,7 +620,7 @@ static void (*const casts[])(void) = {cast_queue, cast_pool,     cast_stealing, 
 #define KINDS (int)(sizeof names / sizeof names[0])
 
 static void print_truth(void) {
-    print_waits(actors, waits, actor_count);
+    print_waits(runners, waits, runner_count);
     if (signalled.count > 0)
         print_durations("signalled", &signalled);
 }
@@ -630,5 +630,5 @@ int main(int argc, char **argv) {
     const struct own_option own = {.letter = 'w', .argument = "KIND", .text = &name};
     take_options(argc, argv, &run, &own, 1);
     casts[kind_named(name, names, KINDS)]();
-    run_scenario(actors, actor_count, &run, print_truth);
+    run_scenario(runners, runner_count, &run, print_truth);
 }

@@ -11,7 +11,7 @@ use wallprof_testkit::scenario::{Scenario, ScenarioThread};
 fn begins_in_libc(stack: &Taken) -> bool {
     let outermost: Vec<_> = stack.frames.iter().rev().take(3).collect();
     matches!(outermost[..], [stub, start, life] if stub.module.starts_with("libc.")
-        && start.module.starts_with("libc.") && life.is("actor_life"))
+        && start.module.starts_with("libc.") && life.is("runner_life"))
 }
 
 #[test]

@@ -77,8 +77,8 @@ fn perform(scenario_args: &[&str], args: &[&str]) -> Performance {
     let mut scenario = Scenario::ready("fault", scenario_args);
     let pid = scenario.pid();
     let counts = |scenario: &Scenario| -> Vec<(u32, u64)> {
-        let actors = scenario.start.workers().iter();
-        actors.map(|actor| (actor.tid, proc::faults(scenario.start.pid, actor.tid))).collect()
+        let workers = scenario.start.workers().iter();
+        workers.map(|worker| (worker.tid, proc::faults(scenario.start.pid, worker.tid))).collect()
     };
     let recorder = Recorder::armed(&[&["-p", &pid], args].concat(), &[]);
     let before = counts(&scenario);
@@ -277,7 +277,7 @@ fn no_fault_is_lost() {
     assert_adds_up(spinner);
     assert!(truth.one::<Fresh>("fresh").pages >= MANY);
     for (tid, counted) in counted {
-        let thread = report.threads.iter().find(|thread| thread.tid == tid).expect("an actor");
+        let thread = report.threads.iter().find(|thread| thread.tid == tid).expect("a worker");
         let recorded = thread.faults.minor + thread.faults.major;
         assert_eq!(recorded, counted, "{}: the kernel counts its faults, too", thread.comm);
         assert_eq!(thread.latency.fault.count, recorded);

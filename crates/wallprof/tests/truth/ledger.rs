@@ -24,7 +24,7 @@ struct Window {
     steal_ns: u64,
     supervisors_switches: u64,
     recording: RecordingFile,
-    actors: Vec<ScenarioThread>,
+    workers: Vec<ScenarioThread>,
 }
 
 fn record(name: &str, args: &[&str]) -> Window {
@@ -40,13 +40,13 @@ fn record(name: &str, args: &[&str]) -> Window {
     let steal_ns = steal_ns() - steal_before + STEAL_TICK_NS;
     let recording = recorder.stop();
     let supervisors_switches = process_switches(SUPERVISOR).saturating_sub(switches_before);
-    let actors = scenario.start.workers().to_vec();
-    Window { counted, steal_ns, supervisors_switches, recording, actors }
+    let workers = scenario.start.workers().to_vec();
+    Window { counted, steal_ns, supervisors_switches, recording, workers }
 }
 
 fn counters(scenario: &Scenario) -> BTreeMap<u32, Counters> {
     let pid = scenario.start.pid;
-    scenario.start.workers().iter().map(|actor| (actor.tid, Counters::of(pid, actor.tid))).collect()
+    scenario.start.workers().iter().map(|worker| (worker.tid, Counters::of(pid, worker.tid))).collect()
 }
 
 pub fn thread<'a>(report: &'a Report, tid: u32, name: &str) -> &'a Thread {
@@ -162,18 +162,18 @@ fn agrees_with_the_kernel(window: &Window) -> Result<(), String> {
     assert_describes_itself(&report);
     assert_stalls_are_counted(&report, &window.recording.stalls(&[]));
     let (mut on_cpu, mut run_queue) = (Comparison::new("on_cpu_ns"), Comparison::new("run_queue_ns"));
-    for actor in &window.actors {
-        let thread = thread(&report, actor.tid, &actor.name);
-        let counted = window.counted[&actor.tid];
+    for worker in &window.workers {
+        let thread = thread(&report, worker.tid, &worker.name);
+        let counted = window.counted[&worker.tid];
         assert_adds_up(thread);
         assert_lived_through(thread, &report);
         on_cpu.add(thread, thread.on_cpu_ns, counted.on_cpu_ns);
         run_queue.add(thread, thread.run_queue_ns, counted.run_queue_ns);
-        assert_eq!(thread.switches.voluntary, counted.voluntary, "voluntary switches of {}", actor.name);
+        assert_eq!(thread.switches.voluntary, counted.voluntary, "voluntary switches of {}", worker.name);
         assert_eq!(
             thread.switches.involuntary, counted.involuntary,
             "involuntary switches of {}",
-            actor.name
+            worker.name
         );
     }
     assert_complete(&report, window.supervisors_switches);
