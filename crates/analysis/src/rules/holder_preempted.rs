@@ -78,6 +78,16 @@ mod tests {
     }
 
     #[test]
+    fn thread_that_hardly_had_the_cpu_is_not_named() {
+        let ran_instead = vec![(untracked("batch"), 3_800_000), (untracked("cron"), 200_000)];
+        let lost = StallRecord { ran_instead, ..at(0, case(2, 2, StallReason::Preempted, 4 * MS)) };
+        let found = Fixture::findings([wait(), lost]);
+        let found = found.iter().find(|found| found.rule == RULE.name).expect("a finding");
+        assert!(found.title.ends_with("which had no CPU: batch 900 had it."), "{}", found.title);
+        assert!(found.advice.starts_with("Keep batch 900 off"), "{}", found.advice);
+    }
+
+    #[test]
     fn holder_that_had_a_cpu_for_most_of_the_time_is_a_lock_wait() {
         assert_eq!(Fixture::only_finding([wait(), preempted(1)]).rule, "lock-wait");
     }

@@ -10,6 +10,7 @@ use wallprof_model::{MonoNs, StallReason, ThreadKey};
 
 use super::case::{Case, Party, mostly};
 use super::evidence::Evidence;
+use super::limits::is_share;
 use super::wording;
 use crate::short_name::short_name;
 use crate::site::Site;
@@ -178,9 +179,13 @@ impl Holding {
         Some(format!("held by {holder}, which had no CPU{lost}{share}{ran}"))
     }
 
-    /// The two threads that had the holders' CPUs for the longest time.
+    /// The two threads that had the holders' CPUs for the longest time. The second one only where it had them for a
+    /// tenth of it: the names stand side by side, without shares.
     pub fn ran(&self) -> Vec<String> {
-        self.ran.ranked().into_iter().take(2).map(|(name, _)| name.clone()).collect()
+        let whole = self.ran.total();
+        let is_named = |(at, (_, ns)): &(usize, (&String, u64))| *at == 0 || is_share(*ns, 10, whole);
+        let ranked = self.ran.ranked().into_iter().enumerate().take(2).take_while(is_named);
+        ranked.map(|(_, (name, _))| name.clone()).collect()
     }
 
     /// The functions of the program in which the holders were blocked.

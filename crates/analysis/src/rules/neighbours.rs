@@ -106,16 +106,28 @@ impl Neighbours {
     pub fn names(&self, waited_ns: u64) -> String {
         let whole = waited_ns.max(self.ran.total());
         let ranked = self.ran.ranked();
-        let named = ranked.iter().take(MOST_NAMES).map(|((name, _), ns)| (name.as_str(), *ns));
-        let others = ranked.iter().skip(MOST_NAMES).fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+        // The first one is named however little it had.
+        let is_named =
+            |(at, (_, ns)): &(usize, &(&(String, bool), u64))| *at == 0 || is_share(*ns, 100, whole);
+        let named = ranked.iter().enumerate().take(MOST_NAMES).take_while(is_named).count();
+        let others = ranked[named..].iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
         let others = Some(("others", others)).filter(|(_, ns)| *ns > 0 && is_share(*ns, 100, whole));
-        let mut shares: Vec<String> = named
-            .chain(others)
-            .map(|(name, ns)| format!("{name} for {}", wording::percent(ns, whole)))
-            .collect();
+        let named = ranked[..named].iter().map(|(party, ns)| (self.name(party), *ns));
+        let others = others.map(|(name, ns)| (name.to_owned(), ns));
+        let share = |(name, ns): (String, u64)| format!("{name} for {}", wording::percent(ns, whole));
+        let mut shares: Vec<String> = named.chain(others).map(share).collect();
         let Some(last) = shares.pop() else { return String::new() };
         let but_last = if shares.is_empty() { String::new() } else { format!("{} and ", shares.join(", ")) };
         format!(": the CPU was with {but_last}{last} of that time")
+    }
+
+    /// Threads of another process can have the same name.
+    fn name(&self, (name, own): &(String, bool)) -> String {
+        let is_shared = self.ran.ranked().iter().any(|((other, is_own), _)| other == name && is_own != own);
+        match is_shared && !own {
+            true => format!("{name} of another process"),
+            false => name.clone(),
+        }
     }
 
     /// The advice, which depends on whether threads of the process itself took the CPU.
@@ -172,6 +184,34 @@ mod tests {
                 names,
                 ": the CPU was with as for 20 %, build for 20 % and others for 40 % of that time"
             );
+        });
+    }
+
+    /// Beside one that had nearly all of it.
+    #[test]
+    fn threads_with_hardly_any_cpu_time_are_not_named() {
+        let ran = [(untracked("batch"), 990_000), (untracked("cron"), 4_000), (untracked("ld"), 3_000)];
+        neighbours(&ran, &[1], |found| {
+            assert_eq!(found.names(1_000_000), ": the CPU was with batch for 99 % of that time");
+        });
+        let many: Vec<_> = (0..9).map(|at| (untracked(&format!("job-{at}")), 9_000)).collect();
+        neighbours(&many, &[1], |found| {
+            let names = found.names(1_000_000);
+            assert_eq!(names, ": the CPU was with job-0 for 1 % and others for 7 % of that time");
+        });
+    }
+
+    #[test]
+    fn threads_of_two_processes_with_one_name_are_told_apart() {
+        let own = thread_ref(2);
+        let other = ThreadRef { key: None, ..untracked(&own.comm) };
+        neighbours(&[(own.clone(), 600_000), (other, 300_000)], &[1], |found| {
+            let name = &own.comm;
+            let names = found.names(1_000_000);
+            let expected = format!(
+                ": the CPU was with {name} for 60 % and {name} of another process for 30 % of that time"
+            );
+            assert_eq!(names, expected);
         });
     }
 
