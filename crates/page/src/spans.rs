@@ -76,7 +76,7 @@ struct SpanHead {
 /// The kinds with most spans first, as they come.
 pub fn heads(kinds: &[KindTail], info: &RecordingInfo, index: &HashMap<ThreadKey, u32>) -> Vec<KindHead> {
     let style = Style::plain();
-    let text = TailText { kinds, left_out: 0, options: OPTIONS, info };
+    let text = TailText { kinds, left_out: 0, has_spans: true, options: OPTIONS, info };
     let slowest = |exemplar: &Exemplar| SpanHead {
         start_ns: exemplar.span.start.0.saturating_sub(info.start.0),
         duration_ns: exemplar.span.duration_ns(),

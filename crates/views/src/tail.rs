@@ -33,6 +33,8 @@ pub struct TailText<'a> {
     pub kinds: &'a [KindTail],
     /// Kinds beyond the limit.
     pub left_out: usize,
+    /// Whether the recording has spans, though none may have been asked for.
+    pub has_spans: bool,
     pub options: TailOptions,
     pub info: &'a RecordingInfo,
 }
@@ -44,8 +46,13 @@ impl TailText<'_> {
     /// The error of `out`; a broken pipe among them.
     pub fn write(&self, out: &mut impl Write, style: &Style) -> io::Result<()> {
         if self.kinds.is_empty() {
-            let text =
-                "no span matches: `wallprof import --spans FILE.csv` adds the operations that a program logs";
+            let text = match self.has_spans {
+                true => "no span matches: without --kind, --thread and --container all are shown",
+                false => {
+                    "no spans were recorded: `record --span` makes some of a function or a USDT probe, a program marks \
+                     its own with wallprof.h, and `wallprof import --spans FILE.csv` adds those that it logs"
+                }
+            };
             return write_note(out, 0, text, style);
         }
         let about = counted(self.kinds.len() as u64, "kind", "kinds");
@@ -437,6 +444,7 @@ mod tests {
         let view = TailText {
             kinds: &[kind],
             left_out: 0,
+            has_spans: true,
             options: TailOptions::default(),
             info: &RecordingInfo::default(),
         };

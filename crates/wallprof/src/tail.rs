@@ -31,9 +31,9 @@ pub fn run(args: &TailArgs) -> Result<ExitCode, Failure> {
     let accepts = |glob: &Option<Glob>, name: &str| glob.as_ref().is_none_or(|glob| glob.matches(name));
     let mut threads = recording.threads()?;
     selected.retain(&mut threads, &args.file)?;
-    let mut tails = Tails::new(&threads, &recording.span_sums()?, recording.spans()?, &options, |name| {
-        accepts(&kind, name)
-    });
+    let (sums, spans) = (recording.span_sums()?, recording.spans()?);
+    let has_spans = !sums.is_empty() || !spans.is_empty();
+    let mut tails = Tails::new(&threads, &sums, spans, &options, |name| accepts(&kind, name));
     if tails.looks_for_waits() {
         recording.each_stall(|stall| tails.add(&stall))?;
         add_late(&mut tails, &recording)?;
@@ -47,7 +47,7 @@ pub fn run(args: &TailArgs) -> Result<ExitCode, Failure> {
     to_stdout(|mut out| {
         match args.json {
             true => tail_json(&mut out, &kinds, &info.clock)?,
-            false => TailText { kinds: &kinds, left_out, options, info: &info }
+            false => TailText { kinds: &kinds, left_out, has_spans, options, info: &info }
                 .write(&mut out, &style_for_stdout())?,
         }
         Ok(())
