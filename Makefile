@@ -135,7 +135,7 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: kubernetes kubernetes-packages packages packages-test demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: confirm rerecord rerecord-causes goldens kubernetes kubernetes-packages packages packages-test demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
 .PHONY: packaging-packages packages-test-packages build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
@@ -155,6 +155,18 @@ gate: lint-packages test-packages kernel-packages reader-packages systemd-packag
 
 repeat: test-packages rust
 	tests/gate/gate.py repeat '$(TEST)' $(or $(RUNS),20)
+
+# Tests of stored runs (tests/stored): live; live, and stored anew; what the readers print of them, stored anew.
+confirm rerecord: test-packages rust
+	tests/gate/gate.py $@ $(TEST)
+
+# Real causes with the software of Debian 13, stored anew where they were right.
+rerecord-causes: release trixie-packages
+	$(SUDO) tests/debian/root.sh tests/causes/run.sh -k $(CURDIR)/target/causes/kept $(CASES)
+	WALLPROF_CAUSES=$(CURDIR)/target/causes/kept cargo test --profile demo --workspace --test findings -- --ignored --exact causes::store_causes
+
+goldens: test-packages rust
+	tests/gate/gate.py goldens
 
 verify: kernel-packages causes-quick-packages trixie-packages fuzz-packages test-packages bench-packages rust
 	tests/gate/gate.py verify $(CHECKS)

@@ -6,7 +6,7 @@
 #   tests/causes/run.sh [-n RUNS] [-k FOLDER] [CASE …]      all cases, one run each, by default
 #
 #   -n   so many runs of each case
-#   -k   keeps each case's cause.db, twin.db and the findings' text in FOLDER/CASE
+#   -k   keeps each case's cause.db, twin.db and the findings' text in FOLDER/CASE, with a file `right` if it was
 #
 # Uses target/release/wallprof (WALLPROF names another), as root. Prints a table. Exit code 1: a case was wrong.
 # Findings whose cause is the machine (docs/findings.md, "The program or the machine") do not count: it is shared.
@@ -185,6 +185,8 @@ finish_case() {
     end_processes
     if [[ -n $keep ]]; then
         mkdir -p "$keep/$case"
+        rm -f "$keep/$case/right"
+        [[ -z $finished || $verdict != right ]] || touch "$keep/$case/right"
         cp "$WORK"/*.db "$WORK"/*.txt "$WORK"/*.json "$WORK"/*.log "$keep/$case" 2> /dev/null
     fi
     rm -rf "$WORK"
@@ -267,9 +269,9 @@ is_installed() { # PACKAGE
 
 # Prints `right<tab>…` or `wrong<tab>…`, then the first finding and the twin's findings.
 run_case() {
-    local number rule title first='' twin verdict=right package workload_start
+    local number rule title first='' twin package workload_start
     # Not local: the trap at the end of the subshell needs them.
-    case=$1 pids=() packages='' kind='' text='' skip_unless='' planted='' finished=''
+    case=$1 pids=() packages='' kind='' text='' skip_unless='' planted='' finished='' verdict=right
     set -e
     prepare() { :; }
     clean() { :; }

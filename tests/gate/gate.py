@@ -6,6 +6,9 @@
     tests/gate/gate.py tests                its steps with tests only
     tests/gate/gate.py verify [STEP ...]    the slow checks that do not gate; writes docs/verified.md
     tests/gate/gate.py repeat TEST [RUNS]   one live test, again and again, alone, beside a load, and on one CPU
+    tests/gate/gate.py confirm [TEST ...]   tests of stored runs, live: all, or some
+    tests/gate/gate.py rerecord [TEST ...]  the same, and stores the runs and what the readers print of them
+    tests/gate/gate.py goldens              stores what the readers print of the runs that are stored
 
 Exit code 1: something failed, and the table says what. A step that prints nothing for SILENCE_SECONDS is killed.
 """
@@ -33,6 +36,7 @@ PASSED = ROOT / "target/gate-passed"
 SKIPS = ROOT / "target/skipped-tests"
 LEDGER = ROOT / "tests/flaky.toml"
 VERIFIED = ROOT / "docs/verified.md"
+STORED = ROOT / "tests/stored"
 
 # The profile of the demo is that of the tests: their crates are built once.
 PROFILE = "demo"
@@ -55,6 +59,7 @@ VERIFY_STEPS = [
     "kernels",
     "causes-quick",
     "causes-trixie",
+    "confirm",
     "fuzz-smoke",
     "hostile",
     "bench-check",
@@ -267,7 +272,7 @@ CAPTURED = re.compile(r"^---- (\S+) stdout ----$")
 def as_root(command):
     if os.geteuid() == 0:
         return command
-    kept = "WALLPROF_REQUIRE_BPF,WALLPROF_SKIPS,WALLPROF_FORBID_SKIPS,WALLPROF_TESTS,WALLPROF_LIVE,WALLPROF_KEEP,WALLPROF_BPF"
+    kept = "WALLPROF_STORED,WALLPROF_GOLDENS,WALLPROF_REQUIRE_BPF,WALLPROF_SKIPS,WALLPROF_FORBID_SKIPS,WALLPROF_TESTS,WALLPROF_LIVE,WALLPROF_KEEP,WALLPROF_BPF"
     return ["sudo", f"--preserve-env={kept}", *command]
 
 
@@ -386,7 +391,12 @@ def run_pure(programs, env):
                 failed = [name for name in outcomes if outcomes[name].message is not None]
                 for name in failed:
                     results.failed[f"{program.name} {name}"] = outcomes[name]
-                crash = crash_of(ended) or miscounted(outcomes, ended) or unknown(deferred, outcomes)
+                crash = (
+                    crash_of(ended)
+                    or miscounted(outcomes, ended)
+                    or unknown(deferred, outcomes)
+                    or without_test(program, outcomes)
+                )
                 if crash or (ended.status != 0 and not failed):
                     message = crash or f"{DEFECT} it ended with status {ended.status}:\n" + "\n".join(ended.err[-30:])
                     results.failed[program.name] = Outcome(message)
@@ -408,6 +418,18 @@ def run_pure(programs, env):
 def unknown(deferred, outcomes):
     names = sorted(set(deferred) - set(outcomes))
     return f"{DEFECT} live tests that the program does not have: {names}" if names else None
+
+
+def folder_of_stored(program):
+    """Where the runs of a program's tests are stored: those of the crate `wallprof`."""
+    crate, name = program.name.split("::", 1)
+    return STORED / name if crate == "wallprof" else STORED / "none"
+
+
+def without_test(program, outcomes):
+    runs = [path.stem.replace(".", "::") for path in folder_of_stored(program).glob("*.zst")]
+    names = sorted(set(runs) - set(outcomes))
+    return f"{DEFECT} stored runs of tests that the program does not have: {names}" if names else None
 
 
 def times_file():
@@ -683,6 +705,74 @@ def repeat(test, runs):
     return 1 if failures else 0
 
 
+# --- stored runs ---
+
+
+def stored(tests, store):
+    """Tests of stored runs, live. Where `store`, their runs and what the readers print of them are stored anew."""
+    started = time.monotonic()
+    programs = programs_of_stored()
+    if not programs:
+        return 1
+    env = probe_bpf({**bpf_env(), "WALLPROF_SKIPS": str(SKIPS), "WALLPROF_KEEP": str(KEPT)})
+    SKIPS.write_text("")
+    live = {}
+    for program in programs:
+        names = STORE / f"stored-{program.name.replace('::', '-')}"
+        names.unlink(missing_ok=True)
+        run_program(program, None, {**env, "WALLPROF_TESTS": "stored", "WALLPROF_LIVE": str(names)}, PURE_AT_ONCE, False)
+        found = names.read_text().split() if names.exists() else []
+        wanted = [name for name in found if not tests or any(is_meant(test, program, name) for test in tests)]
+        if wanted:
+            live[program] = sorted(wanted)
+    results = run_live(live, {**env, "WALLPROF_STORED": "write" if store else "live"})
+    rows = [results.row("live", time.monotonic() - started)]
+    rows[0].skips = len(skipped())
+    if store:
+        rows.append(print_goldens(programs, live))
+    print_table(rows)
+    print_skips()
+    return 1 if any(row.result != "green" for row in rows) else 0
+
+
+def is_meant(word, program, test):
+    """A program, or a test with or without its modules."""
+    return program.name == f"wallprof::{word}" or test == word or test.endswith(f"::{word}")
+
+
+def programs_of_stored():
+    """The test programs that have stored runs: each has a folder."""
+    programs = build_tests() or []
+    return [program for program in programs if folder_of_stored(program).is_dir()]
+
+
+def print_goldens(programs, tests):
+    """Stores what the readers print. `tests` by program; all for None."""
+    started = time.monotonic()
+    results = Results()
+    for program in programs:
+        selected = None if tests is None else tests.get(program, [])
+        if selected == []:
+            continue
+        own = {"WALLPROF_TESTS": "pure", "WALLPROF_LIVE": "/dev/null", "WALLPROF_GOLDENS": "write"}
+        outcomes, ended = run_program(program, selected, own, PURE_AT_ONCE, echo=False)
+        results.count += len(outcomes)
+        results.failed.update({f"{program.name} {name}": outcome for name, outcome in outcomes.items() if outcome.message})
+        crash = crash_of(ended) or miscounted(outcomes, ended)
+        if crash:
+            results.failed[program.name] = Outcome(crash)
+    for name, outcome in results.failed.items():
+        report(name, outcome, "failed")
+    return results.row("goldens", time.monotonic() - started)
+
+
+def goldens():
+    row = print_goldens(programs_of_stored(), None)
+    print_table([row])
+    say("What differs is in `git diff tests/stored`: read it.")
+    return 1 if row.result != "green" else 0
+
+
 ALONE, LOADED, ONE_CPU = "alone", "beside stress-ng", "on one CPU"
 
 
@@ -709,6 +799,12 @@ def main(arguments):
             return tests_only()
         case ["verify", *names]:
             return verify(names)
+        case ["confirm", *tests]:
+            return stored(tests, store=False)
+        case ["rerecord", *tests]:
+            return stored(tests, store=True)
+        case ["goldens"]:
+            return goldens()
         case ["repeat", test]:
             return repeat(test, 20)
         case ["repeat", test, runs] if runs.isdigit() and int(runs) > 0:

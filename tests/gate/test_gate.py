@@ -5,6 +5,7 @@ The test program here is a script that prints what the harness of Rust prints.
 """
 
 import contextlib
+import dataclasses
 import io
 import pathlib
 import stat
@@ -135,6 +136,28 @@ class Planted(unittest.TestCase):
         self.assertEqual((results.count, list(results.failed)), (2, ["crate::program pure_a"]))
         self.assertEqual(live, {program: ["live_c"]})
         self.assertEqual(self.runs("pure_a"), 1)
+
+    def test_stored_run_without_its_test_is_red(self):
+        self.enterContext(mock.patch.object(gate, "STORED", self.folder / "stored"))
+        runs = self.folder / "stored/program"
+        runs.mkdir(parents=True)
+        (runs / "matrix.lock.zst").touch()
+        program = self.program(matrix__lock=PASSES)
+        namesake = dataclasses.replace(program, name="other::program")
+        program = dataclasses.replace(program, name="wallprof::program")
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(gate.run_pure([program], {})[0].failed, {})
+            (runs / "matrix.gone.zst").touch()
+            self.assertEqual(gate.run_pure([namesake], {})[0].failed, {})
+            failed = gate.run_pure([program], {})[0].failed
+        self.assertIn("matrix::gone", failed["wallprof::program"].message)
+
+    def test_tests_of_stored_runs_are_meant_by_program_module_and_name(self):
+        program = gate.Program("wallprof::findings", "", "")
+        for word in ("findings", "matrix::fires::lock", "fires::lock", "lock"):
+            self.assertTrue(gate.is_meant(word, program, "matrix::fires::lock"), word)
+        for word in ("truth", "lo", "fires"):
+            self.assertFalse(gate.is_meant(word, program, "matrix::fires::lock"), word)
 
     def test_pure_program_that_crashes_is_red(self):
         with contextlib.redirect_stdout(io.StringIO()):

@@ -27,6 +27,8 @@ pub mod redis;
 #[cfg(feature = "recorder")]
 pub mod scenario;
 #[cfg(feature = "recorder")]
+pub mod stored;
+#[cfg(feature = "recorder")]
 pub mod stripped;
 #[cfg(feature = "recorder")]
 pub mod surroundings;

@@ -3,7 +3,8 @@
 //!
 //! A test that reserves the machine is a *live* test: it records, or measures time. All other tests are
 //! *pure*. `tests/gate` runs the pure ones first, with `WALLPROF_TESTS=pure`: a live test then returns, and
-//! its name is written to the file that `WALLPROF_LIVE` names. So no list of live tests exists.
+//! its name is written to the file that `WALLPROF_LIVE` names. So no list of live tests exists. In the same way
+//! `WALLPROF_TESTS=stored` finds the tests of stored runs, see [`stored`].
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -16,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::recorder::wallprof;
 use crate::skips::append_line;
 use crate::surroundings::Surroundings;
-use crate::{note, skip};
+use crate::{note, skip, stored};
 
 static SERIAL: Mutex<()> = Mutex::new(());
 
@@ -35,16 +36,17 @@ pub struct SerialGuard {
 /// # Panics
 /// Where BPF is not permitted and `WALLPROF_REQUIRE_BPF=1` demands it.
 pub fn reserve(test: &str) -> Option<SerialGuard> {
-    if std::env::var_os("WALLPROF_TESTS").is_some_and(|value| value == "pure") {
-        defer();
-        return None;
+    match std::env::var("WALLPROF_TESTS").as_deref() {
+        Ok("pure") => {
+            defer();
+            return None;
+        }
+        Ok("stored") => return None,
+        _ => {}
     }
     let guard = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let machine = lock_machine();
-    if let Some(refusal) = bpf_refusal() {
-        let required = std::env::var_os("WALLPROF_REQUIRE_BPF").is_some_and(|value| value == "1");
-        assert!(!required, "WALLPROF_REQUIRE_BPF=1, but this machine cannot record: {refusal}");
-        skip(test, refusal);
+    if !may_record(test) {
         return None;
     }
     Some(SerialGuard {
@@ -54,6 +56,19 @@ pub fn reserve(test: &str) -> Option<SerialGuard> {
         _machine: machine,
         _guard: guard,
     })
+}
+
+/// Whether this machine can record. Asked by a test of a refusal, which comes before anything is recorded: such a
+/// test is pure.
+///
+/// # Panics
+/// Where it cannot and `WALLPROF_REQUIRE_BPF=1` demands it.
+pub fn may_record(test: &str) -> bool {
+    let Some(refusal) = bpf_refusal() else { return true };
+    let required = std::env::var_os("WALLPROF_REQUIRE_BPF").is_some_and(|value| value == "1");
+    assert!(!required, "WALLPROF_REQUIRE_BPF=1, but this machine cannot record: {refusal}");
+    skip(test, refusal);
+    false
 }
 
 impl Drop for SerialGuard {
@@ -68,7 +83,7 @@ impl Drop for SerialGuard {
 /// Whether two threads of a scenario may run at the same time, by this process's affinity, which scenarios
 /// inherit. A test whose claim needs that skips without.
 pub fn may_use_two_cpus() -> bool {
-    std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2)
+    stored::is_replayed() || std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2)
 }
 
 /// The test harness names the thread of a test after it, with its modules.
@@ -76,8 +91,9 @@ pub(crate) fn name_of_this_test() -> String {
     std::thread::current().name().expect("the thread of a test has a name").to_owned()
 }
 
-fn defer() {
-    let path = std::env::var_os("WALLPROF_LIVE").expect("WALLPROF_LIVE goes with WALLPROF_TESTS=pure");
+/// Writes down that this test is to run later.
+pub(crate) fn defer() {
+    let path = std::env::var_os("WALLPROF_LIVE").expect("WALLPROF_LIVE goes with WALLPROF_TESTS");
     append_line(&path, &name_of_this_test())
         .unwrap_or_else(|error| panic!("WALLPROF_LIVE={}: {error}", path.display()));
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::contract::{Report, Stall};
 use crate::lines::Lines;
-use crate::{assert_always, keep};
+use crate::{assert_always, keep, stored};
 
 /// The binary under test, without a terminal and without the developer's own settings.
 pub fn wallprof() -> Command {
@@ -28,9 +29,11 @@ fn wallprof_through(through: &[&str]) -> Command {
             command
         }
     };
-    command.stdin(Stdio::null()).env("NO_COLOR", "1").env_remove("COLUMNS");
-    // Some systems set it in every shell.
-    command.env_remove("DEBUGINFOD_URLS");
+    command.stdin(Stdio::null()).env("NO_COLOR", "1").env("TZ", "UTC");
+    // Some systems set the first of them in every shell.
+    for variable in ["DEBUGINFOD_URLS", "COLUMNS", "LC_ALL", "LC_CTYPE", "LANG"] {
+        command.env_remove(variable);
+    }
     command
 }
 
@@ -58,11 +61,18 @@ const MARKING: [&str; 3] = ["requests", "marks", "forker"];
 
 /// A recorder that is armed. Killed when dropped.
 pub struct Recorder {
+    /// `None` in a stored run.
+    process: Option<Process>,
+    /// With `--span`.
+    probes: bool,
+    /// It starts a program, whose output is kept.
+    of_command: bool,
+}
+
+struct Process {
     child: Child,
     stderr: Lines,
     file: RecordingFile,
-    /// With `--span`.
-    probes: bool,
 }
 
 impl Recorder {
@@ -73,33 +83,17 @@ impl Recorder {
 
     /// The same through a program and its arguments, `through`, which executes what follows them.
     pub fn armed_through(through: &[&str], args: &[&str], command: &[&str]) -> Self {
-        let mut recorder = Self::spawn(through, args, command);
-        let armed = recorder.stderr.find(|line| line.contains("recording"));
-        assert_always!(
-            armed.is_some(),
-            "the recorder ended before it was armed: {:#?}",
-            recorder.stderr.seen()
-        );
-        recorder
+        let probes = args.iter().any(|argument| argument.starts_with("--span"));
+        let process = (!stored::is_replayed()).then(|| Process::armed(through, args, command));
+        Recorder { process, probes, of_command: !command.is_empty() }
     }
 
-    fn spawn(through: &[&str], args: &[&str], command: &[&str]) -> Self {
-        let file = RecordingFile::new();
-        let mut recorder = wallprof_through(through);
-        recorder.arg("record").args(args).arg("-o").arg(file.path());
-        if !command.is_empty() {
-            recorder.arg("--").args(command);
-        }
-        let stdout = File::create(file.stdout()).expect("a file for the command's output");
-        let mut child =
-            recorder.stdout(stdout).stderr(Stdio::piped()).spawn().expect("the wallprof binary runs");
-        let stderr = Lines::from_pipe("the recorder", child.stderr.take().expect("a piped stderr"));
-        let probes = args.iter().any(|argument| argument.starts_with("--span"));
-        Recorder { child, stderr, file, probes }
+    fn process(&self) -> &Process {
+        self.process.as_ref().expect("a stored run has no recorder")
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process().child.id()
     }
 
     /// Ends the recording as Ctrl-C does.
@@ -115,15 +109,32 @@ impl Recorder {
     /// Ends the recording as Ctrl-C does. Returns how it ended, and everything on stderr.
     pub fn interrupt(mut self) -> (ExitStatus, Vec<String>) {
         self.signal(Signal::INT);
-        let status = self.child.wait().expect("the recorder is waited for");
-        self.stderr.find(|_| false);
-        (status, self.stderr.seen().to_vec())
+        let Process { child, stderr, .. } = self.process.as_mut().expect("a stored run has no recorder");
+        let status = child.wait().expect("the recorder is waited for");
+        stderr.find(|_| false);
+        (status, stderr.seen().to_vec())
     }
 
     /// Waits for a recorder that ends by itself, with its duration or its command.
-    pub fn wait(mut self) -> (ExitStatus, RecordingFile) {
-        let status = self.child.wait().expect("the recorder is waited for");
-        let file = std::mem::replace(&mut self.file, RecordingFile::new());
+    pub fn wait(self) -> (ExitStatus, RecordingFile) {
+        let Some(mut process) = self.process else {
+            let status = stored::number("status", || unreachable!("a stored run has it"));
+            let bytes = stored::replay("recording").expect("a recorder without a process is of a stored run");
+            let file = RecordingFile::with(&bytes);
+            if self.of_command {
+                let output = stored::replay("output").expect("a stored run has it");
+                fs::write(file.stdout(), output).expect("a temporary file");
+            }
+            stored::read_all(&file);
+            return (ExitStatus::from_raw(status as i32), file);
+        };
+        let status = process.child.wait().expect("the recorder is waited for");
+        let file = std::mem::replace(&mut process.file, RecordingFile::new());
+        stored::number("status", || status.into_raw() as u64);
+        stored::keep("recording", || fs::read(file.path()).expect("the recording"));
+        if self.of_command {
+            stored::keep("output", || fs::read(file.stdout()).expect("the command's output"));
+        }
         (status, file)
     }
 
@@ -134,11 +145,40 @@ impl Recorder {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("the recorder takes a signal");
+        if let Some(Process { child, .. }) = &self.process {
+            kill_process(Pid::from_child(child), signal).expect("the recorder takes a signal");
+        }
     }
 }
 
-impl Drop for Recorder {
+impl Process {
+    fn armed(through: &[&str], args: &[&str], command: &[&str]) -> Self {
+        let mut process = Self::spawn(through, args, command);
+        let armed = process.stderr.find(|line| line.contains("recording"));
+        assert_always!(
+            armed.is_some(),
+            "the recorder ended before it was armed: {:#?}",
+            process.stderr.seen()
+        );
+        process
+    }
+
+    fn spawn(through: &[&str], args: &[&str], command: &[&str]) -> Self {
+        let file = RecordingFile::new();
+        let mut recorder = wallprof_through(through);
+        recorder.arg("record").args(args).arg("-o").arg(file.path());
+        if !command.is_empty() {
+            recorder.arg("--").args(command);
+        }
+        let stdout = File::create(file.stdout()).expect("a file for the command's output");
+        let mut child =
+            recorder.stdout(stdout).stderr(Stdio::piped()).spawn().expect("the wallprof binary runs");
+        let stderr = Lines::from_pipe("the recorder", child.stderr.take().expect("a piped stderr"));
+        Process { child, stderr, file }
+    }
+}
+
+impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -159,6 +199,12 @@ impl Drop for RecordingFile {
 impl RecordingFile {
     fn new() -> Self {
         RecordingFile { folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    pub(crate) fn with(bytes: &[u8]) -> Self {
+        let file = Self::new();
+        fs::write(file.path(), bytes).expect("a temporary file");
+        file
     }
 
     pub fn path(&self) -> PathBuf {

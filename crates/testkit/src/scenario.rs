@@ -10,15 +10,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use crate::lines::Lines;
-use crate::proc;
 use crate::recorder::scratch_folder;
+use crate::{proc, stored};
 
 /// A gated scenario: its threads exist, and run when the gate opens. Killed when dropped.
 pub struct Scenario {
+    /// `None` in a stored run.
+    process: Option<Process>,
+    pub start: Start,
+}
+
+struct Process {
     child: Child,
     gate: ChildStdin,
     lines: Lines,
-    pub start: Start,
 }
 
 /// The `start` line.
@@ -54,7 +59,7 @@ impl Start {
 impl Scenario {
     /// Returns when all of the scenario's threads wait at its gate.
     pub fn ready(name: &str, args: &[&str]) -> Self {
-        Self::of_command(Command::new(program(name)), name, args)
+        Self::replayed().unwrap_or_else(|| Self::of_command(Command::new(program(name)), name, args))
     }
 
     /// As [`ready`](Self::ready), on the C library of Debian 13. None: it is not here.
@@ -68,6 +73,11 @@ impl Scenario {
         })
     }
 
+    fn replayed() -> Option<Self> {
+        let start = stored::replay("start")?;
+        Some(Scenario { process: None, start: parse(&String::from_utf8(start).expect("UTF-8")) })
+    }
+
     fn of_command(mut command: Command, name: &str, args: &[&str]) -> Self {
         let mut child = command
             .arg("-g")
@@ -79,8 +89,8 @@ impl Scenario {
         let gate = child.stdin.take().expect("a piped stdin");
         let mut lines = Lines::from_pipe("the scenario", child.stdout.take().expect("a piped stdout"));
         let start = lines.find(|_| true).expect("a start line");
-        let start: Start = parse(&start);
-        let scenario = Scenario { child, gate, lines, start };
+        stored::keep("start", || start.clone().into_bytes());
+        let scenario = Scenario { process: Some(Process { child, gate, lines }), start: parse(&start) };
         scenario.wait_until_parked();
         scenario
     }
@@ -91,7 +101,8 @@ impl Scenario {
 
     /// Opens the gate.
     pub fn open_gate(&mut self) {
-        writeln!(self.gate).and_then(|()| self.gate.flush()).expect("the scenario reads its gate");
+        let Some(Process { gate, .. }) = &mut self.process else { return };
+        writeln!(gate).and_then(|()| gate.flush()).expect("the scenario reads its gate");
     }
 
     /// Opens the gate, and returns when the scenario has run and its threads are parked again.
@@ -109,24 +120,32 @@ impl Scenario {
 
     /// As [`finish`](Self::finish), of threads that sleep uninterruptibly until the scenario is dropped.
     pub fn finish_stuck(&mut self) -> Truth {
-        let end = self.lines.find(|line| line.starts_with(r#"{"event":"end""#));
-        assert!(end.is_some(), "the scenario ended before its end line: {:#?}", self.lines.seen());
-        Truth::from_lines(self.lines.seen().iter().map(String::as_str))
+        let Some(Process { lines, .. }) = &mut self.process else {
+            let said = stored::replay("truth").expect("a scenario without a process is of a stored run");
+            return Truth::from_output(&String::from_utf8(said).expect("UTF-8"));
+        };
+        let end = lines.find(|line| line.starts_with(r#"{"event":"end""#));
+        assert!(end.is_some(), "the scenario ended before its end line: {:#?}", lines.seen());
+        stored::keep("truth", || lines.seen().join("\n").into_bytes());
+        Truth::from_lines(lines.seen().iter().map(String::as_str))
     }
 
     /// Ends a scenario whose gate is open before its time.
     pub fn end(&mut self) -> Truth {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM).expect("the scenario is there");
+        if let Some(Process { child, .. }) = &self.process {
+            kill_process(Pid::from_child(child), Signal::TERM).expect("the scenario is there");
+        }
         self.finish()
     }
 
     fn wait_until_parked(&self) {
-        proc::wait_until_asleep(self.start.pid);
+        if self.process.is_some() {
+            proc::wait_until_asleep(self.start.pid);
+        }
     }
 }
 
-impl Drop for Scenario {
+impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -185,8 +204,11 @@ fn parse<T: for<'a> Deserialize<'a>>(line: &str) -> T {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in the truth line {line}"))
 }
 
-/// The scenario's program. All are built when the first one is requested.
+/// The scenario's program. All are built when the first one is requested. A stored run needs none.
 pub fn program(scenario: &str) -> PathBuf {
+    if stored::is_replayed() {
+        return scenario.into();
+    }
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(build_scenarios).join(scenario)
 }

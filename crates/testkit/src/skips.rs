@@ -16,6 +16,8 @@ use std::path::Path;
 pub fn skip(test: &str, reason: &str) {
     let forbidden = std::env::var_os("WALLPROF_FORBID_SKIPS").is_some_and(|value| value == "1");
     assert!(!forbidden, "WALLPROF_FORBID_SKIPS=1, but {test} cannot run here: {reason}");
+    #[cfg(feature = "recorder")]
+    assert!(!crate::stored::is_in_use(), "a stored run of {test} holds all: {reason}");
     write_down(&format!("skipped {test}: {reason}"));
 }
 

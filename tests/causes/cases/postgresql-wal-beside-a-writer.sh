@@ -2,7 +2,7 @@
 # Commits flush the WAL to a disk that another process writes to, with an fsync of 64 MB at a time.
 packages=postgresql
 kind=disk-wait
-text='postgres .*waited for a disk \(WAL flush, fdatasync\) on [0-9A-F]{24} in XLogFlush'
+text='postgres .*waited for a disk \(WAL flush, fdatasync\) on [0-9A-F]{24} in (pg_fdatasync \(called by )?XLogFlush'
 . "$HERE/servers.sh"
 
 prepare() {

@@ -7,16 +7,13 @@
 //! the lock is held twice as long, in one of several recordings, since noise of the machine may hide it in
 //! one.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-
 use serde_json::Value;
 
-use wallprof_testkit::machine;
+use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::scenario::program;
+use wallprof_testkit::stored;
 
-use crate::program::{json, wallprof};
+use crate::program::json;
 
 const SECONDS: &str = "9";
 const TRIES: usize = 3;
@@ -26,24 +23,21 @@ const UNSTACKED_NS: f64 = 1e6;
 
 /// A recording, and the time that the engine spent at the lock, not running, by its own clock, ns.
 struct Run {
-    file: PathBuf,
+    recording: RecordingFile,
     at_lock_ns: f64,
 }
 
 #[test]
 fn lock_held_twice_as_long_is_named_and_one_held_as_long_is_not() {
     let test = "lock_held_twice_as_long_is_named_and_one_held_as_long_is_not";
-    let Some(_guard) = machine::reserve(test) else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let scenario = program("lock");
-    let run = |name: &str, held: &str| record(&scenario, &folder.path().join(name), held);
-    let (first, second) = (run("first.db", "1"), run("second.db", "1"));
-    let equal = json(&first.file, &second.file);
+    let Some(_run) = stored::run(test) else { return };
+    let (first, second) = (record("1"), record("1"));
+    let equal = json(&first.recording.path(), &second.recording.path());
     assert_eq!(lock_state(&equal)["news"], false, "{}", lock_state(&equal));
     assert!(waits(&equal).all(|stack| stack["rank"].is_null()), "{equal}");
     let is_named = (0..TRIES).any(|_| {
-        let doubled = run("doubled.db", "2");
-        let found = json(&second.file, &doubled.file);
+        let doubled = record("2");
+        let found = json(&second.recording.path(), &doubled.recording.path());
         assert_right(&found, &second, &doubled);
         names_the_lock(&found)
     });
@@ -106,23 +100,16 @@ fn names(stack: &Value) -> Vec<&str> {
 }
 
 /// One tick in ten is malformed and takes the lock.
-fn record(scenario: &Path, file: &Path, held: &str) -> Run {
-    let log = file.with_extension("log");
-    let status = wallprof()
-        .args(["record", "-o"])
-        .arg(file)
-        .arg("--")
-        .arg(scenario)
-        .args(["-d", SECONDS, "-n", "10", "-k", held])
-        .stdout(File::create(&log).unwrap())
-        .stderr(Stdio::null())
-        .status()
-        .expect("the binary runs");
+fn record(held: &str) -> Run {
+    let scenario = program("lock");
+    let command = [scenario.to_str().expect("a UTF-8 path"), "-d", SECONDS, "-n", "10", "-k", held];
+    // A diff is about sums: single waits would only make the stored run larger.
+    let (status, recording) = Recorder::armed(&["--min-stall", "100ms"], &command).wait();
     assert!(status.success(), "{status}");
-    let lines = fs::read_to_string(log).unwrap();
+    let lines = recording.command_output();
     let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("a truth line"));
     let slow = events.filter(|event| event["event"] == "slow");
-    Run { file: file.to_owned(), at_lock_ns: slow.map(|slow| off_cpu_ns(&slow)).sum() }
+    Run { at_lock_ns: slow.map(|slow| off_cpu_ns(&slow)).sum(), recording }
 }
 
 fn off_cpu_ns(slow: &Value) -> f64 {

@@ -8,6 +8,7 @@ use wallprof_analysis::rules::{EvidenceKind, rule};
 
 use wallprof_testkit::contract::Finding;
 use wallprof_testkit::recorder::RecordingFile;
+use wallprof_testkit::stored;
 
 /// All findings of one recording. Every id in them resolves.
 pub struct Found {
@@ -26,7 +27,10 @@ impl Found {
             stalls: stalls.iter().map(|stall| stall.id).collect(),
         };
         found.findings.iter().for_each(|finding| found.assert_is_sound(finding));
-        found.assert_are_in(&fs::read(recording.path()).expect("the recording"));
+        // A stored recording has the sentences of the day on which it was made.
+        if !stored::is_replayed() {
+            found.assert_are_in(&fs::read(recording.path()).expect("the recording"));
+        }
         found
     }
 

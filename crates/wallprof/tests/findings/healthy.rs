@@ -3,9 +3,9 @@
 
 use crate::found::Found;
 use wallprof_testkit::contract::{Cause, Finding};
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::redis::Redis;
+use wallprof_testkit::stored;
 
 /// The findings that blame Redis while it answers this many requests of each kind. The others blame the machine,
 /// which this test does not control.
@@ -18,7 +18,7 @@ fn blamed(redis: &Redis, requests: u32) -> Vec<Finding> {
 }
 
 fn assert_no_findings(test: &str, runs: u32, requests: u32) {
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     let Some(redis) = Redis::start() else {
         return wallprof_testkit::skip(test, "redis-server is not installed");
     };

@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use crate::found::Found;
 use wallprof_testkit::contract::Frame;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 #[derive(Debug, Deserialize)]
 struct Bound {
@@ -44,7 +44,7 @@ fn soundly_bound(stall: &Stall) -> Option<&str> {
 #[test]
 fn a_finding_names_the_function_its_library_its_caller_and_the_remedy() {
     let test = "a_finding_names_the_function_its_library_its_caller_and_the_remedy";
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     let mut scenario = Scenario::ready("loader", &["-d", "0.5"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
     let truth = scenario.run();

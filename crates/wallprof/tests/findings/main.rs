@@ -6,6 +6,7 @@
 
 mod found;
 
+mod causes;
 mod healthy;
 mod lazy;
 mod matrix;

@@ -5,9 +5,9 @@
 use serde::Deserialize;
 
 use crate::found::Found;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 #[derive(Debug, Deserialize)]
 struct Waits {
@@ -24,7 +24,7 @@ struct Keeper {
 const CALL_NS: u64 = 30_000_000;
 
 fn assert_is_named(test: &str, kind: &str, rule: &str, words: &str) {
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run_in_full(test) else { return };
     let mut scenario = Scenario::ready("kernel_waits", &["-d", "1.5", "-k", kind]);
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
     let truth = scenario.run();

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use crate::found::Found;
 use wallprof_testkit::busy::{UNSEEN_NS, busy_ns};
 use wallprof_testkit::contract::Report;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 const WORKERS: u64 = 4;
 
@@ -19,7 +19,7 @@ struct Refused {}
 /// each other and for other programs.
 #[test]
 fn the_finding_counts_each_threads_waiting() {
-    let Some(_guard) = machine::reserve("the_finding_counts_each_threads_waiting") else { return };
+    let Some(_run) = stored::run("the_finding_counts_each_threads_waiting") else { return };
     let mut scenario = Scenario::ready("throttle", &["-n", &WORKERS.to_string(), "-d", "3"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
     let before_ns = busy_ns();

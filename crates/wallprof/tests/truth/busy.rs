@@ -12,6 +12,7 @@ use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::redis::Redis;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 /// The one kind of a program.
 fn busy_periods(recording: &RecordingFile, thread: &str, tail: &str) -> Value {
@@ -36,23 +37,26 @@ fn is_in(cause: &Value, function: &str) -> bool {
 #[test]
 fn tail_of_redis_is_the_command_that_blocks_it() {
     let test = "tail_of_redis_is_the_command_that_blocks_it";
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     let Some(redis) = Redis::start() else {
         return wallprof_testkit::skip(test, "redis-server is not installed");
     };
     let recorder = Recorder::armed(&["-p", &redis.pid().to_string()], &[]);
-    let mut commands = 0;
-    thread::scope(|scope| {
-        let load = scope.spawn(|| assert!(redis.benchmark(20_000), "the server answers"));
-        while commands < 80 || !load.is_finished() {
-            assert!(redis.debug_sleep(), "the server obeys");
-            commands += 1;
-        }
+    let commands = stored::number("commands", || {
+        let mut commands = 0;
+        thread::scope(|scope| {
+            let load = scope.spawn(|| assert!(redis.benchmark(20_000), "the server answers"));
+            while commands < 80 || !load.is_finished() {
+                assert!(redis.debug_sleep(), "the server obeys");
+                commands += 1;
+            }
+        });
+        commands
     });
     let recording = recorder.stop();
     let periods = busy_periods(&recording, "redis-server", "P99")["count"].as_f64().expect("a count");
     // Half as many of the slowest periods as there were commands: how many others there were depends on the machine.
-    let tail = format!("P{:.4}", 100.0 - 50.0 * f64::from(commands) / periods);
+    let tail = format!("P{:.4}", 100.0 - 50.0 * commands as f64 / periods);
     let kind = busy_periods(&recording, "redis-server", &tail);
     let causes = own_causes(&kind);
     assert_eq!(causes.first().map(|first| &first["state"]), Some(&"blocked:sleep".into()), "{causes:#?}");
@@ -96,7 +100,7 @@ fn assert_wait_in_a_callback_is_a_part_of_the_request(
     state: &str,
     function: &str,
 ) {
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     let mut scenario = Scenario::ready("eventloop", &[&["-d", "8", "-b", "20000"], args].concat());
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
     let truth = scenario.run();

@@ -61,7 +61,9 @@ fn the_childs_status_passes_through() {
 
 #[test]
 fn a_command_that_does_not_exist() {
-    let Some(_guard) = machine::reserve("a_command_that_does_not_exist") else { return };
+    if !machine::may_record("a_command_that_does_not_exist") {
+        return;
+    }
     let (output, _, _folder) = record(&["--", "/nonexistent/program"]);
     assert_ne!(code(output.status), Some(0));
     assert_one_sentence(&output);
@@ -101,7 +103,9 @@ fn a_command_with_its_whole_family() {
 
 #[test]
 fn an_unwritable_output() {
-    let Some(_guard) = machine::reserve("an_unwritable_output") else { return };
+    if !machine::may_record("an_unwritable_output") {
+        return;
+    }
     let output = wallprof()
         .args(["record", "-a", "-d", "1", "-o", "/nonexistent/folder/file.db"])
         .output()

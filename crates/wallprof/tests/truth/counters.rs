@@ -4,10 +4,10 @@
 use serde::Deserialize;
 
 use wallprof_testkit::contract::{Report, Stall};
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Truth;
 use wallprof_testkit::scenario::program;
+use wallprof_testkit::stored;
 
 #[derive(Debug, Deserialize)]
 struct Backlog {
@@ -36,7 +36,7 @@ fn record() -> (Stall, Backlog, Report) {
 
 #[test]
 fn the_queue_that_filled_while_its_reader_waited() {
-    let Some(_guard) = machine::reserve("the_queue_that_filled_while_its_reader_waited") else { return };
+    let Some(_run) = stored::run("the_queue_that_filled_while_its_reader_waited") else { return };
     let (stall, backlog, report) = record();
     let counters = stall.counters.as_ref().expect("a live recording has counters");
     let of_socket = |what: &str| {

@@ -7,6 +7,7 @@ use wallprof_testkit::contract::{Report, Stall};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::scenario::{Scenario, Truth};
+use wallprof_testkit::stored;
 
 const EDGE_NS: u64 = 50_000;
 
@@ -79,7 +80,7 @@ fn a_deadlock_that_was_there_before() {
 
 #[test]
 fn a_ring_of_three_that_forms_meanwhile() {
-    let Some(_guard) = machine::reserve("a_ring_of_three_that_forms_meanwhile") else { return };
+    let Some(_run) = stored::run("a_ring_of_three_that_forms_meanwhile") else { return };
     let mut scenario = Scenario::ready("deadlock", &["-n", "3"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid], &[]);

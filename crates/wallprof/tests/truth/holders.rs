@@ -8,7 +8,7 @@ use wallprof_testkit::contract::{Owner, Stall};
 use wallprof_testkit::program::run;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::scenario::{Scenario, Truth};
-use wallprof_testkit::{excuse, machine};
+use wallprof_testkit::{excuse, machine, stored};
 
 const FILE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/truth-holders");
 
@@ -55,7 +55,7 @@ fn owner(stall: &Stall) -> &Owner {
 #[test]
 fn holder_is_in_the_function_that_holds_the_lock() {
     let test = "holder_is_in_the_function_that_holds_the_lock";
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     for (kind, function, state) in KINDS {
         let (truth, recording) = record(kind);
         let stalls = recording.stalls(&["--all"]);
@@ -97,7 +97,9 @@ fn holder_is_in_the_function_that_holds_the_lock() {
         assert!(first.title.contains("housekeeper"), "{kind}: {}", first.title);
         assert!(first.title.contains(" in sweep_registry"), "{kind}: {}", first.title);
     }
-    std::fs::remove_file(FILE).expect("the scenario's file");
+    if !stored::is_replayed() {
+        std::fs::remove_file(FILE).expect("the scenario's file");
+    }
 }
 
 /// Kind, the thread that waits, the owner of its lock, and the function in which that one holds it.
@@ -111,7 +113,7 @@ const QUEUES: [(&str, &str, &str, &str); 4] = [
 #[test]
 fn holders_in_a_queue_and_along_a_chain_are_in_the_function_that_holds_the_lock() {
     let test = "holders_in_a_queue_and_along_a_chain_are_in_the_function_that_holds_the_lock";
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     let [convoy, chain] = ["convoy", "chain"].map(|kind| record(kind).1.stalls(&["--all"]));
     for (kind, waiter, holder, function) in QUEUES {
         let stalls = if kind == "convoy" { &convoy } else { &chain };
@@ -132,7 +134,7 @@ fn holders_in_a_queue_and_along_a_chain_are_in_the_function_that_holds_the_lock(
 
 #[test]
 fn waiting_along_a_chain_is_charged_to_its_last_thread() {
-    let Some(_guard) = machine::reserve("waiting_along_a_chain_is_charged_to_its_last_thread") else {
+    let Some(_run) = stored::run("waiting_along_a_chain_is_charged_to_its_last_thread") else {
         return;
     };
     let (truth, recording) = record("chain");
@@ -195,7 +197,7 @@ const CHANGES: [(&str, &str, &str, f64); 3] = [
 #[test]
 fn what_if_predicts_the_effect_of_the_real_change() {
     let test = "what_if_predicts_the_effect_of_the_real_change";
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     // On one CPU the waiter asks for the lock only where the holder's time slice ends within the lock, which is
     // hardly ever so in the shorter one.
     if !machine::may_use_two_cpus() {

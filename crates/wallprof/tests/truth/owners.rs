@@ -10,7 +10,7 @@ use wallprof_testkit::contract::Stall;
 use wallprof_testkit::program::run;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, Truth, program};
-use wallprof_testkit::{excuse, machine, skip};
+use wallprof_testkit::{excuse, machine, skip, stored};
 
 #[derive(Debug, Deserialize)]
 struct Stuck {
@@ -110,7 +110,7 @@ fn has_kernel_function(stall: &Stall, function: &str) -> bool {
 
 #[test]
 fn page_faults_that_wait_for_the_memory_map_name_its_writer() {
-    let Some(_guard) = machine::reserve("page_faults_that_wait_for_the_memory_map_name_its_writer") else {
+    let Some(_run) = stored::run("page_faults_that_wait_for_the_memory_map_name_its_writer") else {
         return;
     };
     let mut scenario = Scenario::ready("mapper", &["-p", "-d", "4"]);

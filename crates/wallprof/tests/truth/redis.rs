@@ -3,9 +3,9 @@
 
 use crate::ledger::assert_adds_up;
 use wallprof_testkit::contract::Stall;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::redis::Redis;
+use wallprof_testkit::stored;
 
 const VOLUNTARY: [&str; 4] = ["wait", "poll", "sleep", "child"];
 /// The recorder's own.
@@ -20,7 +20,7 @@ fn overslept(stall: &Stall) -> bool {
 
 #[test]
 fn waits_of_idle_redis_workers_are_no_stalls() {
-    let Some(_guard) = machine::reserve("waits_of_idle_redis_workers_are_no_stalls") else { return };
+    let Some(_run) = stored::run("waits_of_idle_redis_workers_are_no_stalls") else { return };
     let Some(redis) = Redis::start() else {
         return wallprof_testkit::skip(
             "waits_of_idle_redis_workers_are_no_stalls",

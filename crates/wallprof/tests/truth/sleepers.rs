@@ -8,6 +8,7 @@ use wallprof_testkit::contract::Stall;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 /// The difference of the clocks at the two waits at the scenario's gates.
 const GATES_NS: u64 = 100_000;
@@ -36,9 +37,14 @@ fn overslept(stall: &Stall, waits: &[Waits]) -> bool {
     of_thread.is_some_and(|waits| waits.asked_ns != 0 && stall.duration_ns > waits.asked_ns)
 }
 
+/// A broadcast that waits for the threads of the one before it, which have no CPU yet: nobody wants that.
+fn is_for_woken_waiters(stall: &Stall) -> bool {
+    stall.meaning.as_ref().is_some_and(|meaning| meaning.name == "woken waiters")
+}
+
 #[test]
 fn voluntary_waits_are_no_stalls() {
-    let Some(_guard) = machine::reserve("voluntary_waits_are_no_stalls") else { return };
+    let Some(_run) = stored::run("voluntary_waits_are_no_stalls") else { return };
     let mut scenario = Scenario::ready("sleepers", &["-d", "3"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid], &[]);
@@ -50,6 +56,7 @@ fn voluntary_waits_are_no_stalls() {
         .stalls(&[])
         .into_iter()
         .filter(|stall| VOLUNTARY.contains(&stall.reason.as_str()) && !overslept(stall, &waits))
+        .filter(|stall| !is_for_woken_waiters(stall))
         .collect();
     assert!(chosen_stalls.is_empty(), "{chosen_stalls:#?}");
 

@@ -13,9 +13,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use wallprof_testkit::contract::Finding;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, program};
+use wallprof_testkit::stored;
 
 #[derive(Debug, Deserialize)]
 struct Request {
@@ -434,7 +434,7 @@ fn lock_of(run: &Run, over_budget: Option<Finding>) -> &Value {
 
 #[test]
 fn tail_of_marked_spans_is_the_planted_lock() {
-    let Some(_guard) = machine::reserve("tail_of_marked_spans_is_the_planted_lock") else { return };
+    let Some(_run) = stored::run("tail_of_marked_spans_is_the_planted_lock") else { return };
     let MarkedRun { run, stage, over_budget } = MarkedRun::of(Source::Code, "lock");
     lock_of(&run, over_budget);
     // Until the recorder has the slot of a thread, what its spans did is unknown: up to a tick of it.
@@ -448,7 +448,7 @@ fn tail_of_marked_spans_is_the_planted_lock() {
 
 #[test]
 fn tail_of_probed_spans_is_the_planted_lock() {
-    let Some(_guard) = machine::reserve("tail_of_probed_spans_is_the_planted_lock") else { return };
+    let Some(_run) = stored::run("tail_of_probed_spans_is_the_planted_lock") else { return };
     let MarkedRun { run, stage, over_budget } = MarkedRun::of(Source::Probes, "lock");
     let lock = lock_of(&run, over_budget);
     let functions = lock["user_stack"].as_array().expect("a stack");
@@ -468,7 +468,7 @@ fn tail_of_probed_spans_is_the_planted_lock() {
 #[test]
 fn tail_of_probed_spans_is_the_planted_work_and_its_twin_has_none() {
     let test = "tail_of_probed_spans_is_the_planted_work_and_its_twin_has_none";
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     let MarkedRun { run, stage, .. } = MarkedRun::of(Source::Probes, "work");
     assert!(stage.is_none(), "{stage:?}");
     run.check_work();
@@ -479,7 +479,7 @@ fn tail_of_probed_spans_is_the_planted_work_and_its_twin_has_none() {
 #[test]
 fn tail_of_marked_spans_is_the_planted_work_and_its_twin_has_none() {
     let test = "tail_of_marked_spans_is_the_planted_work_and_its_twin_has_none";
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     let MarkedRun { run, stage, .. } = MarkedRun::of(Source::Code, "work");
     assert!(stage.is_none(), "{stage:?}");
     run.check_work();
@@ -504,7 +504,7 @@ fn is_near(found: i64, expected: i64, percent: i64) -> bool {
 
 #[test]
 fn tail_of_a_log_is_the_planted_lock() {
-    let Some(_guard) = machine::reserve("tail_of_a_log_is_the_planted_lock") else { return };
+    let Some(_run) = stored::run("tail_of_a_log_is_the_planted_lock") else { return };
     let run = Run::with("lock");
     let lock = run.lock();
     run.check_waits_for_lock();
@@ -516,7 +516,7 @@ fn tail_of_a_log_is_the_planted_lock() {
 #[test]
 fn tail_of_a_log_is_the_planted_work_and_its_twin_has_none() {
     let test = "tail_of_a_log_is_the_planted_work_and_its_twin_has_none";
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     let run = Run::with("work");
     assert_eq!(run.first_cause()["state"], "cpu", "{:?}", run.causes());
     run.check_has_no_waits();
@@ -525,7 +525,7 @@ fn tail_of_a_log_is_the_planted_work_and_its_twin_has_none() {
 
 #[test]
 fn tail_of_busy_periods_is_the_planted_lock() {
-    let Some(_guard) = machine::reserve("tail_of_busy_periods_is_the_planted_lock") else { return };
+    let Some(_run) = stored::run("tail_of_busy_periods_is_the_planted_lock") else { return };
     let run = LoopRun::with("lock");
     let lock = run.lock();
     run.check_waits_for_lock();
@@ -535,7 +535,7 @@ fn tail_of_busy_periods_is_the_planted_lock() {
 #[test]
 fn tail_of_busy_periods_is_the_planted_work_and_its_twin_has_none() {
     let test = "tail_of_busy_periods_is_the_planted_work_and_its_twin_has_none";
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     let run = LoopRun::with("work");
     run.check_work();
     run.check_has_no_waits();

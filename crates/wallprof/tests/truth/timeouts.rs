@@ -11,6 +11,7 @@ use wallprof_testkit::contract::Stall;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::scenario::{Scenario, Truth, program};
+use wallprof_testkit::stored;
 
 const MIN_STALL_NS: u64 = 50_000;
 /// What each thread waits for, in the scenario.
@@ -82,7 +83,7 @@ fn overslept_sleep_is_late_by_the_time_after_it() {
 
 #[test]
 fn timed_wait_for_a_lock_is_late_by_its_duration() {
-    let Some(_guard) = machine::reserve("timed_wait_for_a_lock_is_late_by_its_duration") else { return };
+    let Some(_run) = stored::run("timed_wait_for_a_lock_is_late_by_its_duration") else { return };
     let (truth, recording) = record();
     for name in ["waiter", "pi-waiter"] {
         let waits = waits_of(&truth, name);
@@ -106,7 +107,7 @@ fn timed_wait_for_a_lock_is_late_by_its_duration() {
 
 #[test]
 fn cpu_time_is_no_timeout() {
-    let Some(_guard) = machine::reserve("cpu_time_is_no_timeout") else { return };
+    let Some(_run) = stored::run("cpu_time_is_no_timeout") else { return };
     let (truth, recording) = record();
     let waits = waits_of(&truth, "cpu-clock");
     let sleeps = recorded(&recording, "cpu-clock", "clock_nanosleep");

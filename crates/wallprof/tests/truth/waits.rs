@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 
 use wallprof_testkit::contract::{Cause, Finding, Report, Stall};
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, Truth};
+use wallprof_testkit::stored;
 use wallprof_testkit::stripped::stripped;
 
-const SECONDS: &str = "3";
+const SECONDS: &str = "1.5";
 
 /// Waits below `--min-stall`, and those that ended in a longer wait for a CPU, are no waits for a lock to the
 /// recorder.
@@ -227,44 +227,44 @@ fn assert_is_a_lock(run: &Run) {
 
 #[test]
 fn a_condition_variable_as_a_lock() {
-    let Some(_guard) = machine::reserve("a_condition_variable_as_a_lock") else { return };
+    let Some(_run) = stored::run("a_condition_variable_as_a_lock") else { return };
     each_build("locks", "condvar", assert_is_a_lock);
 }
 
 #[test]
 fn a_semaphore_as_a_lock() {
-    let Some(_guard) = machine::reserve("a_semaphore_as_a_lock") else { return };
+    let Some(_run) = stored::run("a_semaphore_as_a_lock") else { return };
     each_build("locks", "semaphore", assert_is_a_lock);
 }
 
 #[test]
 fn a_token_in_a_pipe_as_a_lock() {
-    let Some(_guard) = machine::reserve("a_token_in_a_pipe_as_a_lock") else { return };
+    let Some(_run) = stored::run("a_token_in_a_pipe_as_a_lock") else { return };
     each_build("locks", "pipe", assert_is_a_lock);
 }
 
 #[test]
 fn a_token_in_an_eventfd_as_a_lock() {
-    let Some(_guard) = machine::reserve("a_token_in_an_eventfd_as_a_lock") else { return };
+    let Some(_run) = stored::run("a_token_in_an_eventfd_as_a_lock") else { return };
     each_build("locks", "eventfd", assert_is_a_lock);
 }
 
 #[test]
 fn backends_that_poll_for_a_lock() {
-    let Some(_guard) = machine::reserve("backends_that_poll_for_a_lock") else { return };
+    let Some(_run) = stored::run("backends_that_poll_for_a_lock") else { return };
     each_build("backends", "poll", assert_is_a_lock);
 }
 
 #[test]
 fn backends_with_a_semaphore_each_for_a_lock() {
-    let Some(_guard) = machine::reserve("backends_with_a_semaphore_each_for_a_lock") else { return };
+    let Some(_run) = stored::run("backends_with_a_semaphore_each_for_a_lock") else { return };
     each_build("backends", "semaphore", assert_is_a_lock);
 }
 
 /// Most waits take several slices: the lock is held for longer than one.
 #[test]
 fn slices_of_a_wait_for_a_lock_are_one_wait() {
-    let Some(_guard) = machine::reserve("slices_of_a_wait_for_a_lock_are_one_wait") else { return };
+    let Some(_run) = stored::run("slices_of_a_wait_for_a_lock_are_one_wait") else { return };
     each_build("locks", "slices", |run| {
         assert_is_a_lock(run);
         let waits = waits(run.lock_stalls());
@@ -295,51 +295,51 @@ fn assert_nothing_is_wrong(kind: &str) {
 
 #[test]
 fn a_queue_is_no_lock() {
-    let Some(_guard) = machine::reserve("a_queue_is_no_lock") else { return };
+    let Some(_run) = stored::run("a_queue_is_no_lock") else { return };
     assert_nothing_is_wrong("queue");
 }
 
 #[test]
 fn a_thread_pool_is_no_lock() {
-    let Some(_guard) = machine::reserve("a_thread_pool_is_no_lock") else { return };
+    let Some(_run) = stored::run("a_thread_pool_is_no_lock") else { return };
     assert_nothing_is_wrong("pool");
 }
 
 #[test]
 fn idle_workers_that_wake_each_other_wait_for_no_lock() {
-    let Some(_guard) = machine::reserve("idle_workers_that_wake_each_other_wait_for_no_lock") else { return };
+    let Some(_run) = stored::run("idle_workers_that_wake_each_other_wait_for_no_lock") else { return };
     assert_nothing_is_wrong("stealing");
 }
 
 #[test]
 fn a_barrier_is_no_lock() {
-    let Some(_guard) = machine::reserve("a_barrier_is_no_lock") else { return };
+    let Some(_run) = stored::run("a_barrier_is_no_lock") else { return };
     assert_nothing_is_wrong("barrier");
     assert_nothing_is_wrong("rendezvous");
 }
 
 #[test]
 fn a_timer_thread_waits_for_no_lock() {
-    let Some(_guard) = machine::reserve("a_timer_thread_waits_for_no_lock") else { return };
+    let Some(_run) = stored::run("a_timer_thread_waits_for_no_lock") else { return };
     assert_nothing_is_wrong("timer");
 }
 
 #[test]
 fn stages_of_a_pipeline_wait_for_no_lock() {
-    let Some(_guard) = machine::reserve("stages_of_a_pipeline_wait_for_no_lock") else { return };
+    let Some(_run) = stored::run("stages_of_a_pipeline_wait_for_no_lock") else { return };
     assert_nothing_is_wrong("pipeline");
 }
 
 #[test]
 fn two_threads_that_take_turns_wait_for_no_lock() {
-    let Some(_guard) = machine::reserve("two_threads_that_take_turns_wait_for_no_lock") else { return };
+    let Some(_run) = stored::run("two_threads_that_take_turns_wait_for_no_lock") else { return };
     assert_nothing_is_wrong("pingpong");
 }
 
 /// A signal waits for threads that were woken before and have no CPU: neither a lock, nor idle.
 #[test]
 fn signal_that_waits_for_woken_waiters_is_named() {
-    let Some(_guard) = machine::reserve("signal_that_waits_for_woken_waiters_is_named") else { return };
+    let Some(_run) = stored::run("signal_that_waits_for_woken_waiters_is_named") else { return };
     each_build("workers", "signals", |run| {
         let all: Vec<Waited> = run.truth.all("signalled");
         let Some(signalled) = all.first().filter(|waited| waited.total_ns > LEAST_SIGNALLED_NS) else {

@@ -4,9 +4,9 @@
 use serde::Deserialize;
 
 use wallprof_testkit::contract::Stall;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 const RULES: &str = "[[word]]
 software = 'engine'
@@ -32,7 +32,7 @@ struct Waits {
 /// or from the wait before.
 #[test]
 fn a_word_names_its_own_waits_and_no_others() {
-    let Some(_guard) = machine::reserve("a_word_names_its_own_waits_and_no_others") else { return };
+    let Some(_run) = stored::run("a_word_names_its_own_waits_and_no_others") else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let rules = folder.path().join("engine.toml");
     std::fs::write(&rules, RULES).expect("written");
