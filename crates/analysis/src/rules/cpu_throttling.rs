@@ -68,9 +68,9 @@ fn conclude<'e>(cases: Vec<&'e Case>, groups: &[Group<'e>], evidence: &Evidence)
     let most = by_group.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?.0;
     let quota = groups[most].quota();
     let title = format!(
-        "{} could not run because its control group {} had used up its CPU quota ({}) {}.",
+        "{} could not run because {} had used up its CPU quota ({}) {}.",
         wording::who(&problem.cases, evidence),
-        quota.cgroup,
+        wording::group(&quota.cgroup),
         wording::percent(quota.quota_ns, quota.period_ns),
         wording::delays(&problem.delays)
     );
@@ -313,6 +313,14 @@ mod tests {
              ms in all, up to 80.0 ms."
         );
         assert_eq!((found[0].rule.as_str(), found[0].stalls.len()), (RULE.name, 5));
+    }
+
+    #[test]
+    fn group_of_a_container_is_the_container() {
+        let cgroup = format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{}.scope", "c".repeat(64));
+        let found = found(vec![ThrottledRow { cgroup, ..throttled(100) }], (1..=5).map(held_back));
+        let words = "could not run because its container cccccccccccc had used up its CPU quota (20 %)";
+        assert!(found[0].title.contains(words), "{}", found[0].title);
     }
 
     #[test]

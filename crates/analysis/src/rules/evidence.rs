@@ -14,7 +14,9 @@ use wallprof_model::profile::{
     CrossCallRow, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, ResolvedStack, StallRecord,
     Thread, ThrottledRow,
 };
-use wallprof_model::{ClockMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef, is_allocator_library};
+use wallprof_model::{
+    ClockMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef, is_allocator_library, short_container,
+};
 
 use super::callers::Callers;
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
@@ -92,6 +94,8 @@ pub struct ThreadTotals {
     pub pid: u32,
     pub comm: Arc<str>,
     pub process: Arc<str>,
+    /// As `docker ps` shows it.
+    pub container: Option<Arc<str>>,
     pub wall_ns: u64,
     pub on_cpu_ns: u64,
     /// The sum of the stalls that made it late.
@@ -427,6 +431,18 @@ impl Evidence {
         self.threads.get(&key)
     }
 
+    /// The container of a thread, as `docker ps` shows it. `None`: it is in none, or not recorded.
+    pub(super) fn container(&self, thread: ThreadKey) -> Option<&Arc<str>> {
+        self.threads.get(&thread)?.container.as_ref()
+    }
+
+    /// Whether the recorded threads are in several containers, those outside of any being one.
+    pub(super) fn is_of_several_containers(&self) -> bool {
+        let mut containers = self.threads.values().map(|thread| &thread.container);
+        let first = containers.next();
+        containers.any(|container| Some(container) != first)
+    }
+
     /// The threads of a process, by key.
     pub(super) fn threads_of(&self, pid: u32) -> Vec<ThreadKey> {
         let of_it = self.threads.iter().filter(|(_, thread)| thread.pid == pid);
@@ -511,6 +527,7 @@ fn totals(thread: &Thread) -> ThreadTotals {
         pid: thread.info.pid,
         comm: thread.info.comm.as_str().into(),
         process: thread.info.process.as_str().into(),
+        container: thread.info.container().map(|container| short_container(&container).into()),
         wall_ns: thread.ledger.wall_ns,
         on_cpu_ns: thread.ledger.on_cpu_ns,
         late_ns: 0,

@@ -28,7 +28,7 @@ pub(super) struct FullGroup<'t> {
 impl fmt::Display for FullGroup<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (used, limit) = (wording::size(self.used), wording::size(self.limit));
-        write!(out, "its control group {} used {used} of its limit of {limit}", self.name)
+        write!(out, "{} used {used} of its limit of {limit}", wording::group(self.name))
     }
 }
 
@@ -89,6 +89,13 @@ mod tests {
         assert_eq!(full(&[(0, 20), (500, 94)], 510, 520), None);
         assert_eq!(full(&[(0, 99), (100, 20)], 900, 1_000), None, "long before");
         assert_eq!(full(&[(900, 99)], 100, 200), None, "long after");
+    }
+
+    #[test]
+    fn group_of_a_container_is_the_container() {
+        let name = format!("/machine.slice/libpod-{}.scope/container", "d".repeat(64));
+        let full = FullGroup { name: &name, used: 24 << 20, limit: 24 << 20 };
+        assert_eq!(full.to_string(), "its container dddddddddddd used 24.0 MiB of its limit of 24.0 MiB");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! `preempted` and `run-queue` share.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::case::{Case, grouped};
+use super::case::{Case, Party, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::{Delays, is_share};
@@ -32,14 +33,15 @@ pub(super) struct CpuWait {
 }
 
 impl CpuWait {
-    /// One finding a program and thread name.
+    /// One finding a container, program and thread name.
     pub fn find<'e>(
         &self,
         cases: impl Iterator<Item = &'e Case>,
         evidence: &Evidence,
     ) -> Vec<Conclusion<'e>> {
         let names = grouped(cases, |case| {
-            (evidence.program(case), case.comm.clone(), self.is_unexplained(case, evidence))
+            let container = evidence.container(case.thread).cloned();
+            (container, evidence.program(case), case.comm.clone(), self.is_unexplained(case, evidence))
         });
         names.into_values().filter_map(|cases| self.conclude(cases, evidence)).collect()
     }
@@ -52,7 +54,7 @@ impl CpuWait {
     fn conclude<'e>(&self, cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
         let delays = Delays::over(&cases, self.ns);
         let problem = Problem::heavy(cases, delays, evidence)?;
-        let neighbours = Neighbours::of(&problem.cases);
+        let neighbours = Neighbours::of(&problem.cases, evidence);
         let is_unexplained = problem.cases.iter().all(|case| self.is_unexplained(case, evidence));
         let (why, advice) = match is_unexplained {
             true => (
@@ -75,17 +77,51 @@ impl CpuWait {
 
 /// The threads that ran instead, over some stalls.
 pub(super) struct Neighbours {
-    /// Name, and whether it belongs to the waiting thread's own process; by ns.
-    ran: Tally<(String, bool)>,
+    /// Names by ns.
+    ran: Tally<(String, Whose)>,
     cpus: BTreeSet<u32>,
 }
 
+/// What a thread that ran instead is to the one that waited.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Whose {
+    SameProcess,
+    /// Another process of the same container.
+    SameContainer,
+    /// Of another container, which is known.
+    Container(Arc<str>),
+    /// Of another process outside of containers, or of a thread that is not recorded.
+    Other,
+}
+
+impl Whose {
+    fn of(party: &Party, waiter: &Case, evidence: &Evidence) -> Self {
+        let container = party.key.and_then(|key| evidence.container(key));
+        match container {
+            _ if party.pid == waiter.pid => Whose::SameProcess,
+            Some(_) if container == evidence.container(waiter.thread) => Whose::SameContainer,
+            Some(container) => Whose::Container(container.clone()),
+            None => Whose::Other,
+        }
+    }
+
+    /// The name of such a thread; `is_own`: beside one of the process itself that has the same name.
+    fn name(&self, name: &str, is_own: bool) -> String {
+        match self {
+            Whose::SameContainer => format!("{name} of the same container"),
+            Whose::Container(container) => format!("{name} of container {container}"),
+            Whose::Other if is_own => format!("{name} of another process"),
+            Whose::SameProcess | Whose::Other => name.to_owned(),
+        }
+    }
+}
+
 impl Neighbours {
-    pub fn of(cases: &[&Case]) -> Self {
+    pub fn of(cases: &[&Case], evidence: &Evidence) -> Self {
         let mut ran = Tally::default();
         for case in cases {
             for (party, ns) in &case.ran_instead {
-                ran.add((wording::name(party), party.pid == case.pid), *ns);
+                ran.add((wording::name(party), Whose::of(party, case, evidence)), *ns);
             }
         }
         Neighbours { ran, cpus: cases.iter().filter_map(|case| case.cpu).collect() }
@@ -108,11 +144,14 @@ impl Neighbours {
         let ranked = self.ran.ranked();
         // The first one is named however little it had.
         let is_named =
-            |(at, (_, ns)): &(usize, &(&(String, bool), u64))| *at == 0 || is_share(*ns, 100, whole);
+            |(at, (_, ns)): &(usize, &(&(String, Whose), u64))| *at == 0 || is_share(*ns, 100, whole);
         let named = ranked.iter().enumerate().take(MOST_NAMES).take_while(is_named).count();
         let others = ranked[named..].iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
         let others = Some(("others", others)).filter(|(_, ns)| *ns > 0 && is_share(*ns, 100, whole));
-        let named = ranked[..named].iter().map(|(party, ns)| (self.name(party), *ns));
+        let ranked = &ranked[..named];
+        let is_own =
+            |name: &str| ranked.iter().any(|((own, whose), _)| own == name && *whose == Whose::SameProcess);
+        let named = ranked.iter().map(|((name, whose), ns)| (whose.name(name, is_own(name)), *ns));
         let others = others.map(|(name, ns)| (name.to_owned(), ns));
         let share = |(name, ns): (String, u64)| format!("{name} for {}", wording::percent(ns, whole));
         let mut shares: Vec<String> = named.chain(others).map(share).collect();
@@ -121,25 +160,24 @@ impl Neighbours {
         format!(": the CPU was with {but_last}{last} of that time")
     }
 
-    /// Threads of another process can have the same name.
-    fn name(&self, (name, own): &(String, bool)) -> String {
-        let is_shared = self.ran.ranked().iter().any(|((other, is_own), _)| other == name && is_own != own);
-        match is_shared && !own {
-            true => format!("{name} of another process"),
-            false => name.clone(),
-        }
-    }
-
-    /// The advice, which depends on whether threads of the process itself took the CPU.
+    /// The advice, which depends on whose threads took the CPU.
     pub fn advice(&self) -> String {
-        let own: u64 = self.ran.ranked().iter().filter(|((_, own), _)| *own).map(|(_, ns)| ns).sum();
-        match own > self.ran.total() / 2 {
-            true => {
+        let mut by_whose = Tally::default();
+        for ((_, whose), ns) in self.ran.ranked() {
+            by_whose.add(whose.clone(), ns);
+        }
+        let most = by_whose.top().filter(|(_, ns)| *ns > self.ran.total() / 2);
+        match most.map(|(whose, _)| whose) {
+            Some(Whose::SameProcess) => {
                 "Threads of the process itself took the CPU: run fewer busy threads than there are CPUs, or keep this \
                      thread's CPU free of the others (`taskset`, sched_setaffinity)."
                     .into()
             }
-            false => "Keep others off this thread's CPU (`taskset`, cpusets, isolcpus), or give it a higher \
+            Some(Whose::Container(container)) => format!(
+                "Limit the CPU time of container {container} (`--cpus`, cpu.max), or give each container CPUs of its own \
+                 (`--cpuset-cpus`)."
+            ),
+            _ => "Keep others off this thread's CPU (`taskset`, cpusets, isolcpus), or give it a higher \
                       priority (`nice`, `chrt`)."
                 .into(),
         }
@@ -148,9 +186,10 @@ impl Neighbours {
 
 #[cfg(test)]
 mod tests {
+    use super::super::findings;
     use super::super::fixture::{Fixture, case, thread_ref, untracked};
     use super::*;
-    use wallprof_model::profile::StallRecord;
+    use wallprof_model::profile::{Finding, StallRecord};
     use wallprof_model::{StallReason, ThreadRef};
 
     fn neighbours(ran: &[(ThreadRef, u64)], cpus: &[u32], check: impl Fn(&Neighbours)) {
@@ -160,7 +199,7 @@ mod tests {
             fixture.stall(StallRecord { cpu: Some(cpu), ran_instead: ran.to_vec(), ..stall });
         }
         let evidence = fixture.evidence();
-        check(&Neighbours::of(&evidence.cases().collect::<Vec<_>>()));
+        check(&Neighbours::of(&evidence.cases().collect::<Vec<_>>(), &evidence));
     }
 
     #[test]
@@ -194,10 +233,10 @@ mod tests {
         neighbours(&ran, &[1], |found| {
             assert_eq!(found.names(1_000_000), ": the CPU was with batch for 99 % of that time");
         });
-        let many: Vec<_> = (0..9).map(|at| (untracked(&format!("job-{at}")), 9_000)).collect();
+        let many: Vec<_> = (0..4).map(|at| (untracked(&format!("job-{at}")), 9_000)).collect();
         neighbours(&many, &[1], |found| {
             let names = found.names(1_000_000);
-            assert_eq!(names, ": the CPU was with job-0 for 1 % and others for 7 % of that time");
+            assert_eq!(names, ": the CPU was with job-0 for 1 % and others for 3 % of that time");
         });
     }
 
@@ -213,6 +252,69 @@ mod tests {
             );
             assert_eq!(names, expected);
         });
+    }
+
+    /// Thread 1 waits; the others are of two other processes, in these containers.
+    fn found_beside(containers: [Option<&str>; 3]) -> Finding {
+        let mut fixture = Fixture::new();
+        fixture.threads.truncate(3);
+        for (at, (thread, container)) in fixture.threads.iter_mut().zip(containers).enumerate() {
+            thread.info.pid = 100 + at as u32;
+            thread.info.cgroup = container.map(|id| format!("/system.slice/docker-{}.scope", id.repeat(64)));
+        }
+        let stall = case(1, 1, StallReason::Preempted, 2_000_000_000);
+        let ran = |thread: u32, ns| (ThreadRef { pid: 99 + thread, ..thread_ref(thread) }, ns);
+        let ran_instead = vec![ran(2, 1_500_000_000), ran(3, 400_000_000)];
+        fixture.stall(StallRecord { pid: 100, cpu: Some(0), ran_instead, ..stall });
+        let mut found = findings(&fixture.evidence());
+        found.retain(|finding| finding.rule == "preempted");
+        found.pop().expect("a finding")
+    }
+
+    #[test]
+    fn other_container_is_named_and_the_own_one_is_said() {
+        let found = found_beside([Some("a"), Some("b"), Some("a")]);
+        assert!(
+            found.title.starts_with("thread-1 of app in container aaaaaaaaaaaa lost the CPU"),
+            "{found:?}"
+        );
+        let names = "the CPU was with thread-2 of container bbbbbbbbbbbb for 75 % and thread-3 of the same \
+                     container for 20 % of that time.";
+        assert!(found.title.ends_with(names), "{found:?}");
+        assert!(found.advice.starts_with("Limit the CPU time of container bbbbbbbbbbbb"), "{found:?}");
+    }
+
+    /// Of one program and name.
+    #[test]
+    fn threads_of_two_containers_have_a_finding_each() {
+        let mut fixture = Fixture::new();
+        fixture.threads.truncate(2);
+        for (at, thread) in fixture.threads.iter_mut().enumerate() {
+            thread.info.pid = 100 + at as u32;
+            thread.info.cgroup = Some(format!("/system.slice/docker-{}.scope", ["a", "b"][at].repeat(64)));
+        }
+        for (thread, other) in [(1, 2), (2, 1)] {
+            let ran = ThreadRef { pid: 99 + other, ..thread_ref(other) };
+            let stall = case(thread.into(), thread, StallReason::Preempted, 2_000_000_000);
+            let (comm, ran_instead) = ("worker".into(), vec![(ran, 2_000_000_000)]);
+            fixture.stall(StallRecord { pid: 99 + thread, comm, ran_instead, ..stall });
+        }
+        let found = findings(&fixture.evidence());
+        assert_eq!(found.len(), 2, "{found:#?}");
+        for (at, own, other) in [(0, "aaaaaaaaaaaa", "bbbbbbbbbbbb"), (1, "bbbbbbbbbbbb", "aaaaaaaaaaaa")] {
+            let title = &found[at].title;
+            assert!(title.contains(&format!(" in container {own} lost the CPU")), "{title}");
+            assert!(title.contains(&format!(" of container {other} for 100 %")), "{title}");
+        }
+    }
+
+    #[test]
+    fn containers_are_no_part_of_a_finding_where_there_is_one_or_none() {
+        for containers in [[None; 3], [Some("a"); 3]] {
+            let found = found_beside(containers);
+            assert!(found.title.starts_with("thread-1 of app lost the CPU"), "{found:?}");
+            assert!(found.advice.starts_with("Keep others off"), "{found:?}");
+        }
     }
 
     #[test]

@@ -106,7 +106,7 @@ fn conclude<'e>(
     let title = format!(
         "{} could not run{} because the hypervisor did not run this machine there (steal) {}.",
         wording::who(&problem.cases, evidence),
-        Neighbours::of(&problem.cases).cpus(),
+        Neighbours::of(&problem.cases, evidence).cpus(),
         wording::delays(&delays)
     );
     Some(problem.conclude(title, ADVICE))

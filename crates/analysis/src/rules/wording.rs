@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use wallprof_model::StallReason;
+use wallprof_model::{StallReason, ThreadKey, container_from_cgroup, short_container};
 
 use super::case::{Case, Party, mostly};
 use super::evidence::{Evidence, ThreadTotals};
@@ -61,7 +61,26 @@ pub(super) fn who(cases: &[&Case], evidence: &Evidence) -> String {
     let most = mostly(cases, |case| Some(case.comm.clone())).unwrap_or_default();
     let process = mostly(cases, |case| Some(evidence.thread(case.thread)?.process.clone()));
     let counts = Counts { threads: threads.len(), processes: pids.len(), names: names.len() };
-    counts.who(&most, process.as_deref())
+    let who = counts.who(&most, process.as_deref());
+    match container(&threads, evidence) {
+        Some(container) => format!("{who} in container {container}"),
+        None => who,
+    }
+}
+
+/// The container of all these threads, where others are recorded, too.
+fn container<'e>(threads: &BTreeSet<ThreadKey>, evidence: &'e Evidence) -> Option<&'e str> {
+    let first = evidence.container(*threads.first()?)?;
+    let is_one = threads.iter().all(|thread| evidence.container(*thread) == Some(first));
+    (is_one && evidence.is_of_several_containers()).then_some(first)
+}
+
+/// `its control group /shop/api`, `its container 0123456789ab`.
+pub(super) fn group(path: &str) -> String {
+    match container_from_cgroup(path) {
+        Some(container) => format!("its container {}", short_container(&container)),
+        None => format!("its control group {path}"),
+    }
 }
 
 /// As [`who`], of threads of one name and program.
