@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is computed from a stack, once for each stack that a reader shares among its stalls.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use wallprof_model::FastMap;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 
 /// Stacks that are known at a time. A table that is full starts anew.
@@ -12,7 +12,7 @@ const MOST_STACKS: usize = 16_384;
 /// Values by the address of the shared frames. The table holds the frames, so that no other stack gets their
 /// address.
 #[derive(Debug)]
-pub(crate) struct ByStack<T>(HashMap<usize, Known<T>>);
+pub(crate) struct ByStack<T>(FastMap<usize, Known<T>>);
 
 #[derive(Debug)]
 struct Known<T> {
@@ -22,7 +22,7 @@ struct Known<T> {
 
 impl<T> Default for ByStack<T> {
     fn default() -> Self {
-        ByStack(HashMap::new())
+        ByStack(FastMap::default())
     }
 }
 

@@ -2,19 +2,20 @@
 //! Equal values, kept once and numbered.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use wallprof_model::FastMap;
+
 #[derive(Debug)]
 pub(crate) struct Interner<T: ?Sized> {
-    numbers: HashMap<Arc<T>, u32>,
+    numbers: FastMap<Arc<T>, u32>,
     values: Vec<Arc<T>>,
 }
 
 impl<T: ?Sized> Default for Interner<T> {
     fn default() -> Self {
-        Interner { numbers: HashMap::new(), values: Vec::new() }
+        Interner { numbers: FastMap::default(), values: Vec::new() }
     }
 }
 

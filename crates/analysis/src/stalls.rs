@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack, StallRecord, WakerRecord};
-use wallprof_model::{FrameKind, Meaning, MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
+use wallprof_model::{FastMap, FrameKind, Meaning, MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
 
 use crate::by_stack::ByStack;
 use crate::interest::Class;
@@ -111,7 +111,7 @@ pub struct StallDigest {
     groups: HashMap<GroupKey, StallGroup>,
     idle: HashMap<IdleKey, IdleGroup>,
     /// The last wait of each thread that was in time slices.
-    slices: HashMap<ThreadKey, Slices>,
+    slices: FastMap<ThreadKey, Slices>,
     sites: Sites,
     wakers: Interner<str>,
     longest: Vec<StallRecord>,
@@ -160,7 +160,7 @@ impl StallDigest {
         StallDigest {
             groups: HashMap::new(),
             idle: HashMap::new(),
-            slices: HashMap::new(),
+            slices: FastMap::default(),
             sites: Sites::default(),
             wakers: Interner::default(),
             longest: Vec::new(),

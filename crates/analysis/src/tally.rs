@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Weights by key, with a bound on the number of keys: what the stalls of a group share.
 
-use std::collections::HashMap;
 use std::hash::Hash;
+
+use wallprof_model::FastMap;
 
 /// Distinct keys kept; further ones only count in the total.
 const MOST_KEYS: usize = 256;
@@ -10,13 +11,13 @@ const MOST_KEYS: usize = 256;
 /// Sums of weights by key.
 #[derive(Clone, Debug)]
 pub struct Tally<K> {
-    weights: HashMap<K, u64>,
+    weights: FastMap<K, u64>,
     total: u64,
 }
 
 impl<K> Default for Tally<K> {
     fn default() -> Self {
-        Tally { weights: HashMap::new(), total: 0 }
+        Tally { weights: FastMap::default(), total: 0 }
     }
 }
 

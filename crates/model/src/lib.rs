@@ -57,6 +57,7 @@ pub mod calls;
 pub mod container;
 pub mod counter;
 pub mod event;
+pub mod fast_map;
 pub mod forgotten;
 pub mod guard;
 pub mod histogram;
@@ -81,6 +82,7 @@ pub use calls::{CallFrame, CallNumbers, CallPath, CallPathId, Outside, ThreadCal
 pub use container::{container_from_cgroup, short_container};
 pub use counter::{Counter, CounterKey, CounterKind, CounterTrack, CounterUnit, Mark};
 pub use event::Event;
+pub use fast_map::FastMap;
 pub use forgotten::Forgotten;
 pub use guard::{IntrusionDelta, IntrusionKind};
 pub use histogram::Histogram;

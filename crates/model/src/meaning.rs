@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::fast_map::FastMap;
 use crate::stack::StackId;
 use crate::state::StallReason;
 use crate::thread::ThreadKey;
@@ -94,18 +95,18 @@ pub struct WaitRow {
 /// The meanings of the waits in one recording.
 #[derive(Debug, Default)]
 pub struct Meanings {
-    programs: HashMap<ThreadKey, u32>,
-    places: HashMap<Place, Arc<Meaning>>,
+    programs: FastMap<ThreadKey, u32>,
+    places: FastMap<Place, Arc<Meaning>>,
     /// By stall, of waits whose word was read and says what they mean.
-    words: HashMap<u64, Arc<WordMeaning>>,
+    words: FastMap<u64, Arc<WordMeaning>>,
     /// By stall, where threads wait for several things at one place, and the wakers say for which.
-    stalls: HashMap<u64, Arc<Meaning>>,
+    stalls: FastMap<u64, Arc<Meaning>>,
     /// The same by thread: what most of its waits at the place are for.
-    threads: HashMap<(ThreadKey, Place), Arc<Meaning>>,
+    threads: FastMap<(ThreadKey, Place), Arc<Meaning>>,
     /// By stall, of waits whose other end says that the thread is idle.
-    peers: HashMap<u64, Arc<Meaning>>,
+    peers: FastMap<u64, Arc<Meaning>>,
     /// The first slice of waits in slices, by each of their stalls.
-    waits: HashMap<u64, u64>,
+    waits: FastMap<u64, u64>,
 }
 
 /// The stacks of a wait in a program.
@@ -122,7 +123,7 @@ pub struct Place {
 impl Meanings {
     /// No meanings yet, for threads whose programs have these numbers.
     pub fn new(programs: HashMap<ThreadKey, u32>) -> Self {
-        Meanings { programs, ..Meanings::default() }
+        Meanings { programs: programs.into_iter().collect(), ..Meanings::default() }
     }
 
     /// Gives the waits of all threads at a place a meaning.

@@ -4,14 +4,13 @@
 //! The modules that read one kind of row each stand on this one; [`crate::Recording`] stands on them.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use rusqlite::{Connection, Result as SqlResult, Row};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
-use wallprof_model::{Meanings, StackEnd, ThreadKey, ThreadRef};
+use wallprof_model::{FastMap, Meanings, StackEnd, ThreadKey, ThreadRef};
 
 use crate::error::{Action, Error, Result};
 use crate::part::{self, Part};
@@ -23,10 +22,10 @@ pub(crate) struct Reader {
     path: PathBuf,
     connection: Connection,
     stacks: Stacks,
-    mentions: RefCell<HashMap<u32, ThreadRef>>,
+    mentions: RefCell<FastMap<u32, ThreadRef>>,
     /// Process and thread ids by thread row.
-    tids: OnceCell<HashMap<ThreadKey, (u32, u32)>>,
-    mention_keys: OnceCell<HashMap<u32, ThreadKey>>,
+    tids: OnceCell<FastMap<ThreadKey, (u32, u32)>>,
+    mention_keys: OnceCell<FastMap<u32, ThreadKey>>,
     meanings: Option<Meanings>,
     progress: Option<Progress>,
     /// The stalls of each thread that are not voluntary, once they were counted.
@@ -39,7 +38,7 @@ pub type Progress = fn(&str, u64, u64);
 /// Rows between two calls.
 const ROWS: u64 = 1024;
 
-pub(crate) type LateStalls = HashMap<ThreadKey, u64>;
+pub(crate) type LateStalls = FastMap<ThreadKey, u64>;
 
 impl Reader {
     pub fn open(path: &Path) -> Result<Self> {

@@ -2,12 +2,12 @@
 //! Stack ids → frames with names. Loads the tree once and each frame once.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rusqlite::{Connection, Result, Row};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
-use wallprof_model::{FrameKind, StackEnd, SymbolLine};
+use wallprof_model::{FastMap, FrameKind, StackEnd, SymbolLine};
 
 use crate::bounds::Bounds;
 use crate::intern::{MAX_FRAMES, MAX_LINES, clipped};
@@ -33,13 +33,13 @@ const CACHED_FRAMES: usize = 1 << 21;
 #[derive(Default)]
 pub(crate) struct Stacks {
     tree: OnceCell<Tree>,
-    frames: RefCell<HashMap<u32, Arc<ResolvedFrame>>>,
-    stacks: RefCell<HashMap<u32, ResolvedStack>>,
+    frames: RefCell<FastMap<u32, Arc<ResolvedFrame>>>,
+    stacks: RefCell<FastMap<u32, ResolvedStack>>,
     cached_frames: Cell<usize>,
     /// Nodes whose stacks were charged: a stack is kept once, however often it is asked for.
     charged: RefCell<HashSet<u32>>,
     pub(crate) bounds: Bounds,
-    texts: RefCell<HashMap<u32, Arc<str>>>,
+    texts: RefCell<FastMap<u32, Arc<str>>>,
 }
 
 impl Stacks {

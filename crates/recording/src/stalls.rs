@@ -6,11 +6,12 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rusqlite::{CachedStatement, OptionalExtension, Result as SqlResult, Row};
+use rusqlite::{CachedStatement, OptionalExtension, Result as SqlResult, Row, Rows};
 use wallprof_model::event::{Access, Awaited, Fault, Mapping, Peer, PeerKind, PeerProcess, Role, WaitedFile};
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, ResolvedStack, StallRecord, WakerRecord};
 use wallprof_model::{
-    Lateness, Meaning, MonoNs, StackId, StallKind, StallReason, ThreadKey, ThreadRef, WaitWord, WordSource,
+    FastMap, Lateness, Meaning, MonoNs, StackId, StallKind, StallReason, ThreadKey, ThreadRef, WaitWord,
+    WordSource,
 };
 
 use crate::error::Result;
@@ -36,7 +37,7 @@ columns! {
 }
 
 columns! {
-    /// The other columns of a stall, with its file and its binding.
+    /// The other columns of a stall.
     mod rest from head::END {
         RUNNABLE_NS = "runnable_ns",
         COMM = "stall.comm",
@@ -47,26 +48,50 @@ columns! {
         WAKER_USER_STACK = "waker_user_stack",
         WAKER_KERNEL_STACK = "waker_kernel_stack",
         LOCK_OWNER = "lock_owner",
-        BINDING_DEPTH = "binding.depth",
-        BINDING_SYMBOL = "binding.symbol",
-        BINDING_LIBRARY = "binding.library",
-        FILE_PATH = "stall_file.path",
-        FILE_OFFSET = "stall_file.offset",
-        PEER_KIND = "stall_peer.kind",
-        PEER_AWAITED = "stall_peer.awaited",
-        PEER_ROLE = "stall_peer.role",
-        PEER_ASKED = "stall_peer.asked",
-        PEER_LOCAL = "stall_peer.local",
-        PEER_REMOTE = "stall_peer.remote",
-        PEER_INODE = "stall_peer.inode",
-        PEER_BY_CHILD = "stall_peer.by_child",
-        PEER_PID = "stall_peer.pid",
-        PEER_COMM = "stall_peer.comm",
-        WORD_SYMBOL = "stall_word.symbol",
-        WORD_MODULE = "stall_word.module",
-        WORD_VALUE = "stall_word.value",
-        OWNER_AT_NS = "stall_owner.sampled_ns",
-        OWNER_STACK = "stall_owner.owner_stack",
+    }
+}
+
+// What other tables have of a stall. Positions count from the first column of each table.
+
+columns! {
+    mod binding { DEPTH = "binding.depth", SYMBOL = "binding.symbol", LIBRARY = "binding.library" }
+}
+
+columns! {
+    mod file { PATH = "stall_file.path", OFFSET = "stall_file.offset" }
+}
+
+columns! {
+    mod peer {
+        KIND = "stall_peer.kind",
+        AWAITED = "stall_peer.awaited",
+        ROLE = "stall_peer.role",
+        ASKED = "stall_peer.asked",
+        LOCAL = "stall_peer.local",
+        REMOTE = "stall_peer.remote",
+        INODE = "stall_peer.inode",
+        BY_CHILD = "stall_peer.by_child",
+        PID = "stall_peer.pid",
+        COMM = "stall_peer.comm",
+    }
+}
+
+columns! {
+    mod word { SYMBOL = "stall_word.symbol", MODULE = "stall_word.module", VALUE = "stall_word.value" }
+}
+
+columns! {
+    mod owner { AT_NS = "stall_owner.sampled_ns", STACK = "stall_owner.owner_stack" }
+}
+
+columns! {
+    mod fault {
+        ADDRESS = "address",
+        ACCESS = "access",
+        MAJOR = "major",
+        FILE = "file",
+        FILE_OFFSET = "file_offset",
+        MAPPING = "mapping",
     }
 }
 
@@ -161,7 +186,8 @@ pub struct Stalls<'r> {
     most: u64,
 }
 
-/// Reads whole stalls: a row, and what other tables have of it.
+/// Reads single stalls: a row with what other tables have of it, and those of which a stall can have several or
+/// hardly one has any.
 struct Details<'r> {
     reader: &'r Reader,
     ran_instead: CachedStatement<'r>,
@@ -213,47 +239,32 @@ impl<'r> Details<'r> {
                 "SELECT {} FROM stall_ran WHERE stall = ? ORDER BY position",
                 ran::LIST
             ))?,
-            fault: connection.prepare_cached(
-                "SELECT address, access, major, file, file_offset, mapping FROM stall_fault WHERE stall = ?",
-            )?,
+            fault: connection
+                .prepare_cached(&format!("SELECT {} FROM stall_fault WHERE stall = ?", fault::LIST))?,
         })
     }
 
     /// The stall of a row of [`select_whole`].
     fn read(&mut self, row: &Row<'_>) -> SqlResult<StallRecord> {
+        let reader = self.reader;
         let id: i64 = row.get(head::ID)?;
-        let (mut record, flags) = record_from_row(self.reader, id, row)?;
+        let (mut record, flags) = record_from_row(reader, id, row)?;
+        let (binding_at, file_at) = (rest::END, rest::END + binding::END);
+        let peer_at = file_at + file::END;
+        let word_at = peer_at + peer::END;
+        record.binding = binding_from_row(reader, row, binding_at)?;
+        record.file = file_from_row(reader, row, file_at)?;
+        record.peer = peer_from_row(reader, row, peer_at)?;
+        record.word = word_from_row(reader, id.cast_unsigned(), row, word_at)?;
+        record.owner_sample = owner_sample_from_row(reader, row, word_at + word::END)?;
         if flags & flag::RAN_INSTEAD != 0 {
-            record.ran_instead = self.read_ran_instead(id)?;
+            let ran = self.ran_instead.query_map([id], |row| ran_from_row(reader, row, 0));
+            record.ran_instead = ran.and_then(Iterator::collect)?;
         }
         if record.kind == StallKind::Fault {
-            record.fault = self.read_fault(id)?;
+            record.fault = self.fault.query_row([id], |row| fault_from_row(reader, row, 0)).optional()?;
         }
         Ok(record)
-    }
-
-    fn read_ran_instead(&mut self, id: i64) -> SqlResult<Vec<(ThreadRef, u64)>> {
-        let reader = self.reader;
-        self.ran_instead
-            .query_map([id], |row| Ok((reader.mention(row.get(ran::MENTION)?)?, unsigned(row, ran::NS)?)))
-            .and_then(Iterator::collect)
-    }
-
-    fn read_fault(&mut self, id: i64) -> SqlResult<Option<Fault>> {
-        let reader = self.reader;
-        let fault = |row: &Row<'_>| {
-            let access: Option<String> = row.get("access")?;
-            let mapping: Option<String> = row.get("mapping")?;
-            Ok(Fault {
-                address: bits(row, "address")?,
-                access: access.and_then(|name| Access::from_name(&name)),
-                major: row.get("major")?,
-                mapping: mapping.and_then(|name| Mapping::from_name(&name)),
-                file: reader.text(row.get("file")?)?,
-                file_offset: optional_bits(row, "file_offset")?,
-            })
-        };
-        self.fault.query_row([id], fault).optional()
     }
 }
 
@@ -274,16 +285,52 @@ impl Iterator for Stalls<'_> {
 impl ExactSizeIterator for Stalls<'_> {}
 
 /// Calls `found` for each stall in the order of their ids, and counts the late ones on the way.
+///
+/// Each table is read once, from its first row to its last: seven searches for each of a million stalls take longer
+/// than all the rest.
 pub(crate) fn each(reader: &Reader, mut found: impl FnMut(StallRecord)) -> SqlResult<()> {
-    let mut details = Details::new(reader)?;
-    let mut statement = reader.connection().prepare(&format!("{} ORDER BY stall.id", select_whole()))?;
+    let beside = |table: &str, columns: &str| {
+        reader.connection().prepare(&format!("SELECT stall, {columns} FROM {table} ORDER BY stall"))
+    };
+    let mut files = beside("stall_file", file::LIST)?;
+    let mut peers = beside("stall_peer", peer::LIST)?;
+    let mut words = beside("stall_word", word::LIST)?;
+    let mut owners = beside("stall_owner", owner::LIST)?;
+    let mut faults = beside("stall_fault", fault::LIST)?;
+    let mut ran = reader
+        .connection()
+        .prepare(&format!("SELECT stall, {} FROM stall_ran ORDER BY stall, position", ran::LIST))?;
+    let mut files = Beside::new(files.query([])?, |row| file_from_row(reader, row, 1));
+    let mut peers = Beside::new(peers.query([])?, |row| peer_from_row(reader, row, 1));
+    let mut words = Beside::new(words.query([])?, |row| word_from_row(reader, unsigned(row, 0)?, row, 1));
+    let mut owners = Beside::new(owners.query([])?, |row| owner_sample_from_row(reader, row, 1));
+    let mut faults = Beside::new(faults.query([])?, |row| fault_from_row(reader, row, 1));
+    let mut ran = Beside::new(ran.query([])?, |row| ran_from_row(reader, row, 1));
+    let bindings = all_bindings(reader)?;
+    let sql = format!("SELECT {}, {} FROM stall ORDER BY stall.id", head::LIST, rest::LIST);
+    let mut statement = reader.connection().prepare(&sql)?;
     let mut rows = statement.query([])?;
-    let mut late = LateStalls::new();
+    let mut late = LateStalls::default();
     let most = reader.most_stalls()?;
     for at in 0.. {
         let Some(row) = rows.next()? else { break };
         reader.read_row("stalls", at, most);
-        let stall = details.read(row)?;
+        let id: i64 = row.get(head::ID)?;
+        let (mut stall, flags) = record_from_row(reader, id, row)?;
+        let user: Option<u32> = row.get(head::USER_STACK)?;
+        stall.binding = user.and_then(|user| bindings.get(&user)).cloned();
+        stall.file = files.of(id)?.flatten();
+        stall.peer = peers.of(id)?.flatten();
+        stall.word = words.of(id)?.flatten();
+        stall.owner_sample = owners.of(id)?.flatten();
+        if flags & flag::RAN_INSTEAD != 0 {
+            while let Some(one) = ran.of(id)? {
+                stall.ran_instead.push(one);
+            }
+        }
+        if stall.kind == StallKind::Fault {
+            stall.fault = faults.of(id)?;
+        }
         if !stall.voluntary {
             *late.entry(stall.thread).or_default() += 1;
         }
@@ -293,9 +340,51 @@ pub(crate) fn each(reader: &Reader, mut found: impl FnMut(StallRecord)) -> SqlRe
     Ok(())
 }
 
+/// The rows of a table in the order of their stalls, which are in the first column, read beside the stalls.
+struct Beside<'s, T, R> {
+    rows: Rows<'s>,
+    read: R,
+    /// The row that was read last and not yet taken, with its stall.
+    next: Option<(i64, T)>,
+    /// A statement that is asked for a row after its last one starts again.
+    has_ended: bool,
+}
+
+impl<'s, T, R: Fn(&Row<'_>) -> SqlResult<T>> Beside<'s, T, R> {
+    fn new(rows: Rows<'s>, read: R) -> Self {
+        Beside { rows, read, next: None, has_ended: false }
+    }
+
+    /// Takes the next row of a stall. Stalls are asked for in their order.
+    fn of(&mut self, stall: i64) -> SqlResult<Option<T>> {
+        while !self.has_ended && self.next.as_ref().is_none_or(|(at, _)| *at < stall) {
+            self.next = match self.rows.next()? {
+                Some(row) => Some((row.get(0)?, (self.read)(row)?)),
+                None => None,
+            };
+            self.has_ended = self.next.is_none();
+        }
+        Ok(self.next.take_if(|(at, _)| *at == stall).map(|(_, row)| row))
+    }
+}
+
+/// What the stacks of stalls bound at first calls, by stack.
+fn all_bindings(reader: &Reader) -> SqlResult<FastMap<u32, BoundAtFirstCall>> {
+    let sql = format!("SELECT stack, {} FROM binding", binding::LIST);
+    let mut statement = reader.connection().prepare(&sql)?;
+    let mut rows = statement.query([])?;
+    let mut bindings = FastMap::default();
+    while let Some(row) = rows.next()? {
+        if let Some(found) = binding_from_row(reader, row, 1)? {
+            bindings.insert(row.get(0)?, found);
+        }
+    }
+    Ok(bindings)
+}
+
 /// Each thread's stalls that are not voluntary.
 pub(crate) fn late_by_thread(reader: &Reader) -> SqlResult<LateStalls> {
-    let mut late = LateStalls::new();
+    let mut late = LateStalls::default();
     each_head(reader, |head| {
         if !head.is_voluntary() {
             *late.entry(head.thread).or_default() += 1;
@@ -304,16 +393,15 @@ pub(crate) fn late_by_thread(reader: &Reader) -> SqlResult<LateStalls> {
     Ok(late)
 }
 
-/// All columns of stalls.
+/// All columns of stalls, with those of other tables in the order in which [`Details::read`] takes them.
 fn select_whole() -> String {
     format!(
-        "SELECT {}, {} FROM stall LEFT JOIN binding ON binding.stack = user_stack
+        "SELECT {} FROM stall LEFT JOIN binding ON binding.stack = user_stack
              LEFT JOIN stall_file ON stall_file.stall = stall.id
              LEFT JOIN stall_peer ON stall_peer.stall = stall.id
              LEFT JOIN stall_word ON stall_word.stall = stall.id
              LEFT JOIN stall_owner ON stall_owner.stall = stall.id",
-        head::LIST,
-        rest::LIST
+        [head::LIST, rest::LIST, binding::LIST, file::LIST, peer::LIST, word::LIST, owner::LIST].join(", ")
     )
 }
 
@@ -377,14 +465,14 @@ fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallR
         kernel: reader.optional_stack(head.kernel)?,
         waker: waker_from_row(reader, head.flags, row)?,
         lock: lock_from_row(reader, row)?,
-        owner_sample: owner_sample_from_row(reader, row)?,
+        owner_sample: None,
         ran_instead: Vec::new(),
         fault: None,
         asked_ns: head.lateness.asked_ns,
-        binding: binding_from_row(reader, row)?,
-        file: file_from_row(reader, row)?,
-        peer: peer_from_row(reader, row)?,
-        word: word_from_row(reader, id.cast_unsigned(), row)?,
+        binding: None,
+        file: None,
+        peer: None,
+        word: None,
         wait_id: reader.meanings().and_then(|meanings| meanings.wait_of(id.cast_unsigned())),
         meaning: head.meaning,
     };
@@ -403,46 +491,65 @@ fn waker_from_row(reader: &Reader, flags: i64, row: &Row<'_>) -> SqlResult<Optio
     }))
 }
 
-fn binding_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<BoundAtFirstCall>> {
-    let Some(depth) = row.get::<_, Option<u32>>(rest::BINDING_DEPTH)? else { return Ok(None) };
-    let (symbol, library) =
-        (reader.text(row.get(rest::BINDING_SYMBOL)?)?, reader.text(row.get(rest::BINDING_LIBRARY)?)?);
+// Of these rows, the columns of the table begin at `first`.
+
+fn ran_from_row(reader: &Reader, row: &Row<'_>, first: usize) -> SqlResult<(ThreadRef, u64)> {
+    Ok((reader.mention(row.get(first + ran::MENTION)?)?, unsigned(row, first + ran::NS)?))
+}
+
+fn fault_from_row(reader: &Reader, row: &Row<'_>, first: usize) -> SqlResult<Fault> {
+    let access: Option<String> = row.get(first + fault::ACCESS)?;
+    let mapping: Option<String> = row.get(first + fault::MAPPING)?;
+    Ok(Fault {
+        address: bits(row, first + fault::ADDRESS)?,
+        access: access.and_then(|name| Access::from_name(&name)),
+        major: row.get(first + fault::MAJOR)?,
+        mapping: mapping.and_then(|name| Mapping::from_name(&name)),
+        file: reader.text(row.get(first + fault::FILE)?)?,
+        file_offset: optional_bits(row, first + fault::FILE_OFFSET)?,
+    })
+}
+
+fn binding_from_row(reader: &Reader, row: &Row<'_>, first: usize) -> SqlResult<Option<BoundAtFirstCall>> {
+    let Some(depth) = row.get::<_, Option<u32>>(first + binding::DEPTH)? else { return Ok(None) };
+    let text = |column| reader.text(row.get(first + column)?);
+    let (symbol, library) = (text(binding::SYMBOL)?, text(binding::LIBRARY)?);
     Ok(Some(BoundAtFirstCall { depth: depth as usize, symbol, library }))
 }
 
-fn file_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<WaitedFile>> {
-    let offset = optional_bits(row, rest::FILE_OFFSET)?;
-    Ok(reader.text(row.get(rest::FILE_PATH)?)?.map(|path| WaitedFile { path, offset }))
+fn file_from_row(reader: &Reader, row: &Row<'_>, first: usize) -> SqlResult<Option<WaitedFile>> {
+    let offset = optional_bits(row, first + file::OFFSET)?;
+    Ok(reader.text(row.get(first + file::PATH)?)?.map(|path| WaitedFile { path, offset }))
 }
 
-fn peer_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<Box<Peer>>> {
-    let named = |column| row.get::<_, Option<String>>(column);
-    let kind = named(rest::PEER_KIND)?.and_then(|name| PeerKind::from_name(&name));
-    let awaited = named(rest::PEER_AWAITED)?.and_then(|name| Awaited::from_name(&name));
+fn peer_from_row(reader: &Reader, row: &Row<'_>, first: usize) -> SqlResult<Option<Box<Peer>>> {
+    let named = |column| Ok::<_, rusqlite::Error>(row.get_ref(first + column)?.as_str_or_null()?);
+    let kind = named(peer::KIND)?.and_then(PeerKind::from_name);
+    let awaited = named(peer::AWAITED)?.and_then(Awaited::from_name);
     let (Some(kind), Some(awaited)) = (kind, awaited) else { return Ok(None) };
     let address = |column| {
-        let text = reader.text(row.get(column)?)?;
+        let text = reader.text(row.get(first + column)?)?;
         Ok::<_, rusqlite::Error>(text.and_then(|text| text.parse().ok()))
     };
-    let process = reader.text(row.get(rest::PEER_COMM)?)?;
-    let pid = row.get(rest::PEER_PID)?;
+    let process = reader.text(row.get(first + peer::COMM)?)?;
+    let pid = row.get(first + peer::PID)?;
     Ok(Some(Box::new(Peer {
         kind,
         awaited,
-        role: named(rest::PEER_ROLE)?.and_then(|name| Role::from_name(&name)),
-        asked: row.get(rest::PEER_ASKED)?,
-        local: address(rest::PEER_LOCAL)?,
-        remote: address(rest::PEER_REMOTE)?,
-        inode: optional_bits(row, rest::PEER_INODE)?.unwrap_or_default(),
-        by_child: row.get::<_, Option<bool>>(rest::PEER_BY_CHILD)?.unwrap_or_default(),
+        role: named(peer::ROLE)?.and_then(Role::from_name),
+        asked: row.get(first + peer::ASKED)?,
+        local: address(peer::LOCAL)?,
+        remote: address(peer::REMOTE)?,
+        inode: optional_bits(row, first + peer::INODE)?.unwrap_or_default(),
+        by_child: row.get::<_, Option<bool>>(first + peer::BY_CHILD)?.unwrap_or_default(),
         process: process.map(|comm| PeerProcess { pid, comm }),
     })))
 }
 
-fn word_from_row(reader: &Reader, stall: u64, row: &Row<'_>) -> SqlResult<Option<WaitWord>> {
-    let Some(value) = optional_bits(row, rest::WORD_VALUE)? else { return Ok(None) };
-    let symbol = reader.text(row.get(rest::WORD_SYMBOL)?)?.unwrap_or_default();
-    let module = reader.text(row.get(rest::WORD_MODULE)?)?.unwrap_or_default();
+fn word_from_row(reader: &Reader, stall: u64, row: &Row<'_>, first: usize) -> SqlResult<Option<WaitWord>> {
+    let Some(value) = optional_bits(row, first + word::VALUE)? else { return Ok(None) };
+    let symbol = reader.text(row.get(first + word::SYMBOL)?)?.unwrap_or_default();
+    let module = reader.text(row.get(first + word::MODULE)?)?.unwrap_or_default();
     let text = reader.meanings().and_then(|meanings| meanings.word_text(stall)).cloned();
     Ok(Some(WaitWord { source: Arc::new(WordSource { symbol, module }), value, text }))
 }
@@ -454,9 +561,13 @@ fn lock_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<LockRecord>
     Ok(Some(LockRecord { address, owner }))
 }
 
-fn owner_sample_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<(MonoNs, ResolvedStack)>> {
-    let Some(at) = optional_unsigned(row, rest::OWNER_AT_NS)? else { return Ok(None) };
-    let stack = reader.optional_stack(row.get(rest::OWNER_STACK)?)?;
+fn owner_sample_from_row(
+    reader: &Reader,
+    row: &Row<'_>,
+    first: usize,
+) -> SqlResult<Option<(MonoNs, ResolvedStack)>> {
+    let Some(at) = optional_unsigned(row, first + owner::AT_NS)? else { return Ok(None) };
+    let stack = reader.optional_stack(row.get(first + owner::STACK)?)?;
     Ok(stack.map(|stack| (MonoNs(at), stack)))
 }
 

@@ -15,7 +15,8 @@ use wallprof_model::profile::{
     Thread, ThrottledRow,
 };
 use wallprof_model::{
-    ClockMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef, is_allocator_library, short_container,
+    ClockMap, FastMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef, is_allocator_library,
+    short_container,
 };
 
 use super::callers::Callers;
@@ -68,7 +69,7 @@ pub struct Evidence {
     /// By start.
     cases: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
-    by_thread: HashMap<ThreadKey, Vec<usize>>,
+    by_thread: FastMap<ThreadKey, Vec<usize>>,
 }
 
 /// A long busy period in which its thread ran, and where.
@@ -174,7 +175,7 @@ impl Collector {
         self.cases.sort_by_key(|case| (case.start, case.id));
         let periods = around.periods.iter().map(|period| self.period(period)).collect();
         let cases = joined_slices(self.cases);
-        let mut by_thread: HashMap<ThreadKey, Vec<usize>> = HashMap::new();
+        let mut by_thread: FastMap<ThreadKey, Vec<usize>> = FastMap::default();
         for (at, case) in cases.iter().enumerate() {
             by_thread.entry(case.thread).or_default().push(at);
         }

@@ -2,11 +2,10 @@
 //! Shared code of the rules about holders: what the threads that a lock names as its owners did while others
 //! waited for it.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use wallprof_model::{MonoNs, StallReason, ThreadKey};
+use wallprof_model::{FastMap, MonoNs, StallReason, ThreadKey};
 
 use super::case::{Case, Party, mostly};
 use super::evidence::Evidence;
@@ -22,12 +21,12 @@ type Place = (Option<Arc<Site>>, Option<Arc<str>>);
 /// The ends of holdings of one lock, as the waits for it show them.
 pub(super) struct Releases {
     /// By thread, ascending: it woke another thread that waited for the lock, or began to wait for it itself.
-    by_thread: HashMap<ThreadKey, Vec<MonoNs>>,
+    by_thread: FastMap<ThreadKey, Vec<MonoNs>>,
 }
 
 impl Releases {
     pub fn of(cases: &[&Case]) -> Self {
-        let mut by_thread: HashMap<ThreadKey, Vec<MonoNs>> = HashMap::new();
+        let mut by_thread: FastMap<ThreadKey, Vec<MonoNs>> = FastMap::default();
         for case in cases {
             by_thread.entry(case.thread).or_default().push(case.start);
             if let Some(waker) = case.waker_key() {
