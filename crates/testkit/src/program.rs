@@ -6,14 +6,19 @@ use std::process::{Command, Output, Stdio};
 /// The binary without a terminal and without the developer's own settings.
 pub fn wallprof(arguments: &[&str]) -> Command {
     let mut command = Command::new(crate::recorder::binary());
-    command.args(arguments).stdin(Stdio::null());
+    command.args(arguments);
+    without_settings(&mut command);
+    command
+}
+
+/// Gives a command no terminal, and none of the settings that a shell may have.
+pub fn without_settings(command: &mut Command) -> &mut Command {
     for variable in
         ["NO_COLOR", "COLUMNS", "LC_ALL", "LC_CTYPE", "LANG", "SUDO_UID", "SUDO_GID", "DEBUGINFOD_URLS"]
     {
         command.env_remove(variable);
     }
-    command.env("TZ", "UTC");
-    command
+    command.stdin(Stdio::null()).env("TZ", "UTC")
 }
 
 pub fn run(arguments: &[&str]) -> Output {

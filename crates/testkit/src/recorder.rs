@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::contract::{Report, Stall};
 use crate::lines::Lines;
+use crate::program::without_settings;
 use crate::{assert_always, keep, stored};
 
 /// The binary under test, without a terminal and without the developer's own settings.
@@ -29,11 +30,7 @@ fn wallprof_through(through: &[&str]) -> Command {
             command
         }
     };
-    command.stdin(Stdio::null()).env("NO_COLOR", "1").env("TZ", "UTC");
-    // Some systems set the first of them in every shell.
-    for variable in ["DEBUGINFOD_URLS", "COLUMNS", "LC_ALL", "LC_CTYPE", "LANG"] {
-        command.env_remove(variable);
-    }
+    without_settings(&mut command).env("NO_COLOR", "1");
     command
 }
 

@@ -2,18 +2,13 @@
 //! The binary under test.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
 /// The binary without a terminal and without the developer's own settings.
 pub fn wallprof() -> Command {
-    let mut command = Command::new(wallprof_testkit::recorder::binary());
-    command.stdin(Stdio::null()).env("TZ", "UTC");
-    for variable in ["NO_COLOR", "COLUMNS", "LC_ALL", "LC_CTYPE", "LANG"] {
-        command.env_remove(variable);
-    }
-    command
+    wallprof_testkit::program::wallprof(&[])
 }
 
 pub fn diff(a: &Path, b: &Path, arguments: &[&str]) -> Output {

@@ -3,7 +3,9 @@
 
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
+
+use wallprof_testkit::program::without_settings;
 
 /// Address space of a command, in KiB. Mapped files are part of it.
 const MEMORY_KIB: u64 = 1 << 20;
@@ -16,17 +18,5 @@ pub fn run(arguments: &[&str]) -> io::Result<Output> {
     let script = format!("ulimit -v {MEMORY_KIB} -t {CPU_SECONDS} -c 0 && exec \"$0\" \"$@\"");
     let mut command = Command::new("bash");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_wallprof")]).args(arguments);
-    for variable in [
-        "NO_COLOR",
-        "COLUMNS",
-        "LC_ALL",
-        "LANG",
-        "SUDO_UID",
-        "SUDO_GID",
-        "DEBUGINFOD_URLS",
-        "DEBUGINFOD_PATH",
-    ] {
-        command.env_remove(variable);
-    }
-    command.env("TZ", "UTC").stdin(Stdio::null()).process_group(0).output()
+    without_settings(&mut command).env_remove("DEBUGINFOD_PATH").process_group(0).output()
 }
