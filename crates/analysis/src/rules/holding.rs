@@ -9,7 +9,7 @@ use wallprof_model::{FastMap, MonoNs, StallReason, ThreadKey};
 
 use super::case::{Case, Party, mostly};
 use super::evidence::Evidence;
-use super::limits::is_share;
+use super::limits::worth_naming;
 use super::wording;
 use crate::short_name::short_name;
 use crate::site::Site;
@@ -181,10 +181,9 @@ impl Holding {
     /// The two threads that had the holders' CPUs for the longest time. The second one only where it had them for a
     /// tenth of it: the names stand side by side, without shares.
     pub fn ran(&self) -> Vec<String> {
-        let whole = self.ran.total();
-        let is_named = |(at, (_, ns)): &(usize, (&String, u64))| *at == 0 || is_share(*ns, 10, whole);
-        let ranked = self.ran.ranked().into_iter().enumerate().take(2).take_while(is_named);
-        ranked.map(|(_, (name, _))| name.clone()).collect()
+        let ranked = self.ran.ranked();
+        let named = worth_naming(&ranked, 2, 10, self.ran.total());
+        ranked[..named].iter().map(|(name, _)| (*name).clone()).collect()
     }
 
     /// The functions of the program in which the holders were blocked.

@@ -79,6 +79,13 @@ pub(super) fn is_share(part_ns: u64, nth: u64, whole_ns: u64) -> bool {
     u128::from(part_ns) * u128::from(nth) >= u128::from(whole_ns)
 }
 
+/// How many of the first `most`, the heaviest first, have at least one `nth` of the whole. The first one counts however
+/// little it has.
+pub(super) fn worth_naming<K>(ranked: &[(K, u64)], most: usize, nth: u64, whole_ns: u64) -> usize {
+    let others = ranked.iter().take(most).skip(1);
+    ranked.len().min(1) + others.take_while(|(_, ns)| is_share(*ns, nth, whole_ns)).count()
+}
+
 pub(super) fn wall_ns(evidence: &Evidence, threads: &[ThreadKey]) -> u64 {
     sum(evidence, threads, |thread| thread.wall_ns)
 }

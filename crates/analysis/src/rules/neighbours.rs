@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::case::{Case, Party, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::{Delays, is_share};
+use super::limits::{Delays, is_share, worth_naming};
 use super::wording;
 use crate::tally::Tally;
 
@@ -142,17 +142,13 @@ impl Neighbours {
     pub fn names(&self, waited_ns: u64) -> String {
         let whole = waited_ns.max(self.ran.total());
         let ranked = self.ran.ranked();
-        // The first one is named however little it had.
-        let is_named =
-            |(at, (_, ns)): &(usize, &(&(String, Whose), u64))| *at == 0 || is_share(*ns, 100, whole);
-        let named = ranked.iter().enumerate().take(MOST_NAMES).take_while(is_named).count();
-        let others = ranked[named..].iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
-        let others = Some(("others", others)).filter(|(_, ns)| *ns > 0 && is_share(*ns, 100, whole));
-        let ranked = &ranked[..named];
+        let (ranked, others) = ranked.split_at(worth_naming(&ranked, MOST_NAMES, 100, whole));
+        let others = others.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+        let others = Some(others).filter(|ns| *ns > 0 && is_share(*ns, 100, whole));
         let is_own =
             |name: &str| ranked.iter().any(|((own, whose), _)| own == name && *whose == Whose::SameProcess);
         let named = ranked.iter().map(|((name, whose), ns)| (whose.name(name, is_own(name)), *ns));
-        let others = others.map(|(name, ns)| (name.to_owned(), ns));
+        let others = others.map(|ns| ("others".to_owned(), ns));
         let share = |(name, ns): (String, u64)| format!("{name} for {}", wording::percent(ns, whole));
         let mut shares: Vec<String> = named.chain(others).map(share).collect();
         let Some(last) = shares.pop() else { return String::new() };
