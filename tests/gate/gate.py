@@ -421,13 +421,14 @@ def unknown(deferred, outcomes):
 
 
 def folder_of_stored(program):
-    """Where the runs of a program's tests are stored: those of the crate `wallprof`."""
+    """Where the runs of a program's tests are stored. None: it is not of the crate `wallprof`, and has none."""
     crate, name = program.name.split("::", 1)
-    return STORED / name if crate == "wallprof" else STORED / "none"
+    return STORED / name if crate == "wallprof" else None
 
 
 def without_test(program, outcomes):
-    runs = [path.stem.replace(".", "::") for path in folder_of_stored(program).glob("*.zst")]
+    folder = folder_of_stored(program)
+    runs = [path.stem.replace(".", "::") for path in folder.glob("*.zst")] if folder else []
     names = sorted(set(runs) - set(outcomes))
     return f"{DEFECT} stored runs of tests that the program does not have: {names}" if names else None
 
@@ -743,7 +744,7 @@ def is_meant(word, program, test):
 def programs_of_stored():
     """The test programs that have stored runs: each has a folder."""
     programs = build_tests() or []
-    return [program for program in programs if folder_of_stored(program).is_dir()]
+    return [program for program in programs if (folder := folder_of_stored(program)) and folder.is_dir()]
 
 
 def print_goldens(programs, tests):

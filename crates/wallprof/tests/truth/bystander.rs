@@ -29,7 +29,7 @@ struct Wakeups {
 const WOKEN_BY_INTERRUPTS: [&str; 3] = ["sleeper", "receiver", "syncer"];
 const MAIN_THREAD: &str = "bystander";
 /// Fewer wakeups prove little.
-const ENOUGH: u64 = 5_000;
+const ENOUGH: u64 = 10_000;
 
 /// The wakers in the documented view `samples`: of every wait with a stack, however short.
 fn sampled(recording: &RecordingFile) -> Vec<Wakeups> {
@@ -96,7 +96,7 @@ fn threads_that_interrupts_hit_are_not_wakers() {
     let Some(_guard) = machine::reserve("threads_that_interrupts_hit_are_not_wakers") else { return };
     let file = NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a file on a disk");
     let path = file.path().to_str().expect("UTF-8");
-    let mut scenario = Scenario::ready("bystander", &["-d", "2", "-f", path]);
+    let mut scenario = Scenario::ready("bystander", &["-d", "4", "-f", path]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "--min-stall", "20us"], &[]);
     let truth = scenario.run();
     let recording = recorder.stop();
