@@ -89,6 +89,7 @@ NOINLINE int fail_fault(struct cpu_state *cpu, struct task_struct *task, struct 
     if (!cpu || !task || !t)
         return 0;
     abandon_fault(t);
+    t->trace_known = false; /* not of this fault: the thread may do something else by now */
     if (t->fault.start >= armed_at && t->fault.blocked + t->fault.runnable >= min_stall_ns)
         emit_fault(cpu, task, t, t->fault.charged_to);
     return 0;
@@ -114,6 +115,8 @@ NOINLINE int leave_fault(u32 end) {
     t->ledger.faults[end == FAULT_MAJOR]++;
     count_latency(t, METRIC_FAULT, now - t->fault.start);
     flush_mark(t, now, MARK_FLUSH_NS);
+    if (unlikely(now - t->fault.start >= min_stall_ns))
+        note_trace(task, t);
     emit_fault(cpu, task, t, now);
     end_run(cpu, started);
     return 0;

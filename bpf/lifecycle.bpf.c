@@ -3,11 +3,11 @@
 #include "join.h"
 #include "mark.h"
 #include "names.h"
+#include "process_words.h"
 #include "seconds.h"
 #include "tables.h"
 #include "targets.h"
 #include "thread.h"
-#include "wait_word.h"
 
 /* A process got a name that is asked for, or moved into the recorded cgroup: create_states must run again.
  * User space clears it. */
@@ -22,7 +22,7 @@ int BPF_PROG(on_new_task, struct task_struct *task, u64 clone_flags) {
 
     if (!(clone_flags & CLONE_THREAD)) {
         inherit_mappings(parent, task);
-        inherit_wait_word(parent, task);
+        inherit_words(parent, task);
     }
     /* The first scan may not have reached the parent yet. */
     if (finding_targets)
@@ -52,7 +52,7 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task) {
     struct thread_state *t = state_of(task);
 
-    forget_wait_word(task);
+    forget_words(task);
     forget_mark_slot(task, t);
     if (t && !t->ending && armed(bpf_ktime_get_ns())) {
         t->ending = 1;

@@ -21,11 +21,6 @@ ALWAYS_INLINE void note_clock_lag(void) {
         look_clock_lag = lag;
 }
 
-/* Changes when the thread gets a CPU and when it leaves one. */
-ALWAYS_INLINE u64 switches_of(struct task_struct *task) {
-    return task->sched_info.pcount + task->nvcsw + task->nivcsw;
-}
-
 /* When a thread that sleeps left the CPU. It arrived, and then ran for the difference of the sums. These
  * leave out interrupts and steal time. So does the run queue's second clock, whose time of the last charge is
  * that of the switch: with the distance of the two clocks by now it is not earlier than the switch. */

@@ -13,7 +13,7 @@ ALWAYS_INLINE void note_open_word(struct task_struct *task, struct thread_state 
                                   struct stall_record *stall) {
     if (t->word_known) {
         stall->word = t->word;
-        stall->word_definition = t->word_at.definition;
+        stall->word_definition = t->word_definition;
     } else if (!read_word_of(task, &stall->word, &stall->word_definition)) {
         return;
     }
@@ -43,6 +43,7 @@ ALWAYS_INLINE bool write_open_wait(struct bpf_iter__task *ctx, struct task_struc
     struct stall_record *stall = &scratch->stall;
     struct thread_state *t = state_of(task);
     struct thread_state *seen = t;
+    u64 switches = switches_of(task);
     u64 now = bpf_ktime_get_ns();
     u64 since;
     u32 owner;
@@ -116,6 +117,8 @@ ALWAYS_INLINE bool write_open_wait(struct bpf_iter__task *ctx, struct task_struc
     bpf_probe_read_kernel(stall->comm, COMM_LEN, task->comm);
     stall->kernel_stack = kernel_stack_of(task, &scratch->stack.stack);
     stall->user_stack = user_stack_of(task, &scratch->stack);
+    if (open_after_ns)
+        stall->flags |= read_trace_of(task, &stall->trace, switches);
     bpf_seq_write(ctx->meta->seq, stall, sizeof(*stall));
     return true;
 }

@@ -5,7 +5,13 @@
 
 #include "futex.h"
 #include "stack.h"
+#include "trace_context.h"
 #include "wait_word.h"
+
+/* Changes when the thread gets a CPU and when it leaves one. */
+ALWAYS_INLINE u64 switches_of(struct task_struct *task) {
+    return task->sched_info.pcount + task->nvcsw + task->nivcsw;
+}
 
 ALWAYS_INLINE u64 kernel_stack_of(struct task_struct *task, struct stack_record *stack) {
     return keep_read_stack(stack, bpf_get_task_stack(task, stack->address, MAX_KERNEL_FRAMES * 8, 0), false);
@@ -47,15 +53,35 @@ ALWAYS_INLINE u32 settle_lock(struct task_struct *task, struct thread_state *t, 
     return locked && is_number_of_this_process(task, regs->si) ? lock.owner : 0;
 }
 
+/* NULL: the process image has none. */
+ALWAYS_INLINE const struct process_words *words_of(struct task_struct *task) {
+    u32 tgid = task->tgid;
+    struct process_words *words = bpf_map_lookup_elem(&process_words, &tgid);
+
+    return words && words->exec_id == (u32)task->self_exec_id ? words : NULL;
+}
+
+/* Reads the trace that the thread works for. STALL_TRACE, or 0: none is known. One that has run since
+ * `switches` was read may have been changing it. */
+NOINLINE u32 read_trace_of(struct task_struct *task, struct trace_ids *ids, u64 switches) {
+    const struct process_words *words;
+
+    if (!task || !ids || is_kernel_only(task))
+        return 0;
+    words = words_of(task);
+    if (!words || !words->trace || !read_trace(words, BPF_CORE_READ(task, thread.fsbase), ids, task))
+        return 0;
+    return !task->on_cpu && switches_of(task) == switches ? STALL_TRACE : 0;
+}
+
 /* What the word of the thread's process says now. False where it has none, or the word is not mapped. */
 ALWAYS_INLINE bool read_word_of(struct task_struct *task, u64 *word, u32 *definition) {
-    u32 tgid = task->tgid;
-    struct wait_word *at = bpf_map_lookup_elem(&wait_words, &tgid);
+    const struct process_words *at = words_of(task);
     u64 address, value = 0;
 
-    if (!at || at->exec_id != (u32)task->self_exec_id)
+    if (!at || !at->wait)
         return false;
-    address = at->address;
+    address = at->wait;
     if (at->is_pointer && bpf_copy_from_user_task(&address, sizeof(address), (void *)address, task, 0))
         return false;
     if (bpf_copy_from_user_task(&value, word_bytes(at), (void *)address, task, 0))

@@ -186,6 +186,7 @@ ALWAYS_INLINE void end_busy(struct task_struct *task, struct thread_state *t) {
 NOINLINE int find_place(struct task_struct *task, struct thread_state *t) {
     if (!task || !t)
         return 0;
+    follow_words(task, t);
     note_wait_word(task, t);
     t->place = place_of(task, t);
     return 0;

@@ -8,6 +8,7 @@
 #include "rings.h"
 #include "stack_policy.h"
 #include "timeout.h"
+#include "trace_context.h"
 #include "wait_place.h"
 #include "waited_file.h"
 
@@ -85,6 +86,9 @@ ALWAYS_INLINE struct stall_record *start_stall(struct task_struct *task, struct 
     __builtin_memset(&stall->fault, 0, sizeof(stall->fault));
     __builtin_memset(&stall->peer, 0, sizeof(stall->peer));
     __builtin_memset(&stall->kernel_owner, 0, sizeof(stall->kernel_owner));
+    stall->trace = t->trace;
+    if (t->trace_known)
+        stall->flags |= STALL_TRACE;
     return stall;
 }
 
@@ -95,6 +99,8 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
 
     if (!task || !t || !interval)
         return 0;
+    if (!stacks_at_switch_out)
+        note_trace(task, t);
     stall = start_stall(task, t, interval);
     if (!stall)
         return 0;
@@ -122,7 +128,7 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
         if (t->word_known) {
             stall->flags |= STALL_WORD;
             stall->word = t->word;
-            stall->word_definition = t->word_at.definition;
+            stall->word_definition = t->word_definition;
         }
         note_asked(stall, task, t, interval->start);
         if (t->reason == REASON_DISK || t->reason == REASON_OTHER)

@@ -15,6 +15,7 @@
 #include "stack_policy.h"
 #include "thread.h"
 #include "timeout.h"
+#include "trace_context.h"
 #include "wait_word.h"
 
 /* A thread leaves the CPU, and its switch-in was not seen: its running time by the scheduler's sum ends
@@ -77,6 +78,7 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
 
     if (!t)
         return;
+    follow_words(prev, t);
     if (unlikely(t->since < armed_at)) {
         start_observing(t, prev, ACTIVITY_RUNNING);
         t->nvcsw_seen -= !preempt && prev_state;
@@ -95,6 +97,8 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
         in_fault = pause_fault(t, prev, prev_state, now);
     if (likely(!(prev_state & TASK_DEAD)))
         note_mark(prev, t, now);
+    if (stacks_at_switch_out)
+        note_trace(prev, t);
     t->moved_ns = 0;
     /* The kernel's own count: it counts a sleep that a pending signal cancels as voluntary. */
     if (prev->nvcsw != t->nvcsw_seen) {

@@ -97,14 +97,17 @@ struct thread_state {
     u32 ns_tid;
     u32 ns_tgid;
     struct ledger at_boundary;
-    u32 words_seen; /* the version of `wait_words` that `word_at` is from */
+    u32 words_seen; /* the version of `process_words` that `words` is from */
     bool word_known;
-    u64 word;      /* read at the start of the wait, if word_known */
+    bool trace_known;
+    u32 word_definition; /* these two: read at the start of the wait, if word_known */
+    u64 word;
     u64 place;     /* of a voluntary wait, wait_place.h; 0: its start was not seen */
     u64 call_from; /* the last system call that it slept in: where it was made, and when the sleep began */
     u64 call_since;
     bool continued; /* the present wait goes on with that one */
-    struct wait_word word_at;
+    struct process_words words;
+    struct trace_ids trace; /* read with the present stall, if trace_known */
     u64 asked_sock; /* the connection that the thread last waited on as a client, and what it had sent then */
     u32 asked_sequence;
     u8 asked;         /* ASKED_…: of the present wait */
@@ -163,6 +166,7 @@ ALWAYS_INLINE void start_observing(struct thread_state *t, struct task_struct *t
     t->reason = REASON_OTHER;
     t->syscall = -1;
     t->word_known = false;
+    t->trace_known = false;
     t->place = 0;
     t->asked = ASKED_UNKNOWN;
     t->busy_from = 0;

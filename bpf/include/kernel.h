@@ -277,6 +277,11 @@ struct task_struct___with_futex {
     struct futex_sched_data futex;
 };
 
+/* x86_64. The thread pointer of a thread that runs is the one that it had when it came to its CPU. */
+struct thread_struct {
+    unsigned long fsbase;
+};
+
 struct task_struct {
     struct thread_info thread_info;
     unsigned int __state;
@@ -308,6 +313,7 @@ struct task_struct {
     unsigned long blocker; /* 6.16+, with CONFIG_DETECT_HUNG_TASK_BLOCKER */
     u64 self_exec_id;
     u64 timer_slack_ns;
+    struct thread_struct thread;
 };
 
 struct seq_file;

@@ -152,6 +152,7 @@ enum stall_flags {
     STALL_KERNEL_OWNER = 512, /* kernel_owner is valid: it has the lock of the kernel that is waited for */
     STALL_BRIEF = 1024,       /* too short for a stall: only its place is of interest */
     STALL_OWNER_IF_IT_WOKE = 2048, /* lock_owner may be a number of another pid namespace */
+    STALL_TRACE = 4096,            /* trace is valid */
 };
 
 enum fault_access {
@@ -199,14 +200,37 @@ struct wait_place {
     u32 verdict;
 };
 
-/* Where the threads of a process say what they wait for, in a word of its memory. User space finds it. */
-struct wait_word {
-    u64 address;
-    u32 exec_id;    /* the process image that has it */
-    u32 definition; /* user space's number for the rule that names it */
-    u8 bytes;       /* 1 to 8 */
-    u8 is_pointer;  /* the address has a pointer to the word */
-    u8 unused[6];
+/* How the code of a process finds the variable `otel_thread_ctx_v1` of the running thread, in which threads
+ * publish the trace that they work for (OpenTelemetry's OTEP 4947): `trace_at` is, by psABI for x86-64 and
+ * "ELF Handling For Thread-Local Storage", */
+enum trace_access {
+    TRACE_NONE = 0,      /* nothing: there is no such variable */
+    TRACE_OFFSET = 1,    /* its distance from the thread pointer */
+    TRACE_OFFSET_AT = 2, /* the address of that distance */
+    TRACE_INDEX_AT = 3,  /* the address of the number of its module and of its offset in the module's block */
+    TRACE_DESCRIPTOR = 4, /* the address of a TLS descriptor, whose second word is the distance or leads to
+                             number and offset */
+};
+
+/* What the threads of a process say in words of its memory. User space finds them. */
+struct process_words {
+    u64 wait;       /* the address of what they wait for; 0: none */
+    u64 trace_at;   /* by `trace` */
+    u32 exec_id;    /* the process image that has them */
+    u32 definition; /* user space's number for the rule that names the word `wait` */
+    u8 bytes;       /* of that word: 1 to 8 */
+    u8 is_pointer;  /* `wait` has a pointer to the word */
+    u8 trace;       /* enum trace_access */
+    u8 dtv_entry;   /* bytes of an entry in a thread's vector of blocks: 16 with glibc, 8 with musl */
+    u8 unused[4];
+};
+
+_Static_assert(sizeof(struct process_words) == 32, "process_words has no padding");
+
+/* The ids of a trace and of its span, as in memory: the bytes of W3C's Trace Context in their order. */
+struct trace_ids {
+    u64 trace_id[2];
+    u64 span_id;
 };
 
 enum peer_kind {
@@ -280,6 +304,7 @@ struct stall_record {
     struct fault_facts fault;
     struct wait_peer peer;
     struct other_thread kernel_owner;
+    struct trace_ids trace;
 };
 
 _Static_assert(sizeof(struct stall_record) % 8 == 0, "stall_record is a multiple of eight");

@@ -173,6 +173,7 @@ fn stall(thread: ThreadOfStep<'_>, wait: &Wait<WokenBy>) -> Stall {
         file: None,
         peer: None,
         word: None,
+        trace: None,
         meaning: None,
     }
 }

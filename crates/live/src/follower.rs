@@ -334,7 +334,7 @@ impl FollowerThread {
                 candidates.insert(code.pid, code.exec_id);
             }
             match self.words.of(code, &self.known) {
-                Ok(word) => self.tables.set_word(code.pid, word),
+                Ok(words) => self.tables.set_words(code.pid, words),
                 Err(()) => lock(&self.known).look_again(code.pid),
             }
         }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use wallprof_model::event::{Access, Fault, Lock, Mapping, RanInstead, Stall, WaitedFile, Waker};
 use wallprof_model::{
-    Meaning, MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey, ThreadRef, WaitWord, WordSource,
+    Meaning, MonoNs, Reason, StackId, StallKind, StallReason, ThreadKey, ThreadRef, TraceIds, WaitWord,
+    WordSource,
 };
-use wallprof_probe::bpf::{constants as c, fault_facts, name_from_bytes, stall_record};
+use wallprof_probe::bpf::{constants as c, fault_facts, name_from_bytes, stall_record, trace_ids};
 use wallprof_probe::reasons::syscall_name;
 
 use crate::peers::peer_from_record;
@@ -138,6 +139,7 @@ fn add_facts(stall: &mut Stall, record: &stall_record, lookup: &dyn Lookup) {
     stall.file = flag(c::STALL_FILE).then(|| waited_file(&record.fault));
     stall.peer = peer_from_record(record).map(Box::new);
     stall.word = flag(c::STALL_WORD).then(|| word(record, lookup)).flatten();
+    stall.trace = flag(c::STALL_TRACE).then(|| trace(&record.trace)).flatten();
 }
 
 /// Of a futex; 0 for a lock of the kernel that names its owner, which has no address in the process.
@@ -186,6 +188,13 @@ fn waited_file(facts: &fault_facts) -> WaitedFile {
 fn word(record: &stall_record, lookup: &dyn Lookup) -> Option<WaitWord> {
     let source = lookup.word_source(record.word_definition)?;
     Some(WaitWord { source, value: record.word, text: None })
+}
+
+/// The kernel side has read the bytes as numbers of this machine.
+fn trace(ids: &trace_ids) -> Option<TraceIds> {
+    let [first, second] = ids.trace_id;
+    let whole = u128::from(second) << 64 | u128::from(first);
+    TraceIds::from_bytes(whole.to_le_bytes(), ids.span_id.to_le_bytes())
 }
 
 fn fault_from_facts(facts: &fault_facts, major: bool) -> Fault {
@@ -479,6 +488,24 @@ mod tests {
         assert_eq!((word.source.symbol.as_str(), word.value), ("waits_for", 0));
         wait.word_definition = 4;
         assert_eq!(stalls(&wait)[0].word, None);
+    }
+
+    #[test]
+    fn trace_that_was_not_read_is_unknown() {
+        let mut wait = record(Reason::Poll, 4 * MS, 0);
+        wait.trace.trace_id = [u64::from_ne_bytes([1, 2, 3, 4, 5, 6, 7, 8]), u64::from_ne_bytes([9; 8])];
+        wait.trace.span_id = u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(stalls(&wait)[0].trace, None, "the flag says whether it was read");
+        wait.flags = c::STALL_TRACE as u16;
+        let ids = stalls(&wait)[0].trace.expect("a trace");
+        assert_eq!(ids.trace_id(), "01020304050607080909090909090909");
+        assert_eq!(ids.span_id(), "0000000000000001");
+        let mut divided = record(Reason::Poll, 4 * MS, 2 * MS);
+        (divided.flags, divided.trace) = (wait.flags, wait.trace);
+        let traces: Vec<_> = stalls(&divided).iter().map(|stall| stall.trace).collect();
+        assert_eq!(traces, [Some(ids); 2], "its wait for a CPU is the trace's, too");
+        wait.trace.span_id = 0;
+        assert_eq!(stalls(&wait)[0].trace, None, "no span has this id");
     }
 
     #[test]

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Words in the memory of processes that say what their threads wait for: which processes have one, and where.
+//! Addresses in processes: of the words about the waits of their threads, and of the variables with the traces of their
+//! threads.
 //!
-//! Rules name a variable that a file exports. A process that has mapped the code of that file has the word, at
-//! the address that the file gives it. Reading the file is charged to its owner.
+//! Rules name a variable in which a program says what its threads wait for. A process that has mapped the code of the
+//! file that exports the variable has that word, at the address that the file gives it. The variable of the trace that a
+//! thread works for has one name everywhere. Reading a file is charged to its owner.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wallprof_model::{ModuleId, WaitWord as ReadWord, WordMeaning, WordRules, WordSource};
 use wallprof_probe::bpf::{constants as c, look_record, stall_record};
-use wallprof_probe::{WaitWord, clock};
-use wallprof_symbols::{ModuleFile, exported_variable};
+use wallprof_probe::{ProcessWords, TraceAccess, WaitWord, clock};
+use wallprof_symbols::{
+    ModuleFile, TraceVariable, exported_variable, exports_function, may_be_dynamic_linker, trace_variable,
+};
 
 use crate::follower::lock;
 use crate::known::{ChangedCode, KnownProcesses};
@@ -73,7 +77,15 @@ impl ReadWords {
 pub struct Words {
     rules: Arc<dyn WordRules>,
     sources: Arc<WordSources>,
-    modules: HashMap<ModuleId, Option<ExportedWord>>,
+    modules: HashMap<ModuleId, ModuleWords>,
+}
+
+/// What a file has for the processes that map its code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ModuleWords {
+    wait: Option<ExportedWord>,
+    trace: Option<TraceVariable>,
+    is_musl: bool,
 }
 
 /// A word in a file, at an ELF virtual address.
@@ -90,55 +102,66 @@ impl Words {
         Words { rules, sources, modules: HashMap::new() }
     }
 
-    /// The word of a process with this code: that of the first file that has one. `Err`: the owner of a file
+    /// The words of a process with this code: those of the first file that has each. `Err`: the owner of a file
     /// has no time left.
-    pub fn of(&mut self, code: &ChangedCode, known: &Mutex<KnownProcesses>) -> Result<Option<WaitWord>, ()> {
+    pub fn of(&mut self, code: &ChangedCode, known: &Mutex<KnownProcesses>) -> Result<ProcessWords, ()> {
+        let mut words = ProcessWords { exec_id: code.exec_id, ..ProcessWords::default() };
         for range in &code.ranges {
             let Some(module) = range.module else { continue };
-            if let Some(word) = self.exported_by(module, known)? {
-                return Ok(Some(WaitWord {
-                    address: word.address.wrapping_sub(range.bias),
-                    exec_id: code.exec_id,
+            let found = self.of_module(module, known)?;
+            let mapped = |address: u64| address.wrapping_sub(range.bias);
+            words.is_musl |= found.is_musl;
+            words.wait = words.wait.or_else(|| {
+                found.wait.map(|word| WaitWord {
+                    address: mapped(word.address),
                     definition: word.definition,
                     bytes: word.bytes,
                     is_pointer: word.is_pointer,
-                }));
-            }
+                })
+            });
+            words.trace = words.trace.or_else(|| {
+                found.trace.map(|variable| match variable {
+                    TraceVariable::Offset(distance) => TraceAccess::Offset(distance),
+                    TraceVariable::OffsetAt(at) => TraceAccess::OffsetAt(mapped(at)),
+                    TraceVariable::IndexAt(at) => TraceAccess::IndexAt(mapped(at)),
+                    TraceVariable::Descriptor(at) => TraceAccess::Descriptor(mapped(at)),
+                })
+            });
         }
-        Ok(None)
+        Ok(words)
     }
 
     pub fn forget(&mut self, modules: &[ModuleId]) {
         self.modules.retain(|module, _| !modules.contains(module));
     }
 
-    fn exported_by(
-        &mut self,
-        module: ModuleId,
-        known: &Mutex<KnownProcesses>,
-    ) -> Result<Option<ExportedWord>, ()> {
-        if let Some(word) = self.modules.get(&module) {
-            return Ok(*word);
+    fn of_module(&mut self, module: ModuleId, known: &Mutex<KnownProcesses>) -> Result<ModuleWords, ()> {
+        if let Some(words) = self.modules.get(&module) {
+            return Ok(*words);
         }
         let file = lock(known).processes.module_file(module);
-        let word = match file.filter(|file| self.rules.word_of(&file.module.path).is_some()) {
+        let words = match file {
             Some(file) => {
                 let owner = file.payer().owner;
                 if !lock(known).has_time(owner) {
                     return Err(());
                 }
                 let cpu_before_ns = clock::thread_cpu_ns();
-                let word = self.read(&file);
+                let words = ModuleWords {
+                    wait: self.read(&file),
+                    trace: trace_variable(&file),
+                    is_musl: is_musl(&file),
+                };
                 lock(known).charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
-                word
+                words
             }
-            None => None,
+            None => ModuleWords::default(),
         };
         if self.modules.len() >= MOST_MODULES {
             self.modules.clear();
         }
-        self.modules.insert(module, word);
-        Ok(word)
+        self.modules.insert(module, words);
+        Ok(words)
     }
 
     fn read(&self, file: &ModuleFile) -> Option<ExportedWord> {
@@ -149,6 +172,12 @@ impl Words {
         let definition = self.sources.number(source)?;
         Some(ExportedWord { address, definition, bytes: place.bytes, is_pointer: place.is_pointer })
     }
+}
+
+/// musl is one file, the dynamic linker and the C library: its name and folder differ from one distribution to the next.
+fn is_musl(module: &ModuleFile) -> bool {
+    module.file.as_deref().is_some_and(may_be_dynamic_linker)
+        && exports_function(module, module.payer(), "__libc_start_main")
 }
 
 #[cfg(test)]
@@ -185,17 +214,30 @@ mod tests {
         let range = |module, bias| CodeRange { start: 0x1000, end: 0x2000, module: Some(module), bias };
         let mut code = ChangedCode { pid: 7, exec_id: 3, owner: Owner::System, ranges: Vec::new() };
         code.ranges = vec![range(linker, 0)];
-        assert_eq!(words.of(&code, &known), Ok(None));
+        assert_eq!(words.of(&code, &known), Ok(ProcessWords { exec_id: 3, ..ProcessWords::default() }));
         code.ranges.push(range(libc, 0));
-        let in_file = words.of(&code, &known).unwrap().expect("libc's");
+        let in_file = words.of(&code, &known).unwrap().wait.expect("libc's");
         code.ranges[1] = range(libc, 0u64.wrapping_sub(0x7f00_0000_0000));
-        let mapped = words.of(&code, &known).unwrap().expect("libc's");
+        let mapped = words.of(&code, &known).unwrap().wait.expect("libc's");
         assert_eq!(mapped.address, in_file.address + 0x7f00_0000_0000);
-        assert_eq!((mapped.exec_id, mapped.bytes, mapped.is_pointer), (3, 1, true));
+        assert_eq!((mapped.bytes, mapped.is_pointer), (1, true));
         let source = sources.get(mapped.definition).expect("known");
         assert_eq!(source.symbol, "program_invocation_name");
         assert!(source.module.ends_with("libc.so.6"), "{}", source.module);
         assert_eq!((sources.get(0), sources.get(2)), (None, None));
+    }
+
+    #[test]
+    fn neither_library_nor_linker_of_glibc_is_musl() {
+        let module = |path: &str| {
+            let path = std::fs::canonicalize(path).expect("it is here").to_string_lossy().into_owned();
+            let build_id = wallprof_symbols::build_id_of_path(path.as_ref());
+            ModuleFile::locate(&wallprof_model::Module { path, build_id })
+        };
+        for path in ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"] {
+            let file = module(path);
+            assert!(file.file.is_some() && !is_musl(&file), "{path}");
+        }
     }
 
     #[test]

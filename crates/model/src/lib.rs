@@ -76,6 +76,7 @@ pub mod state;
 pub mod text;
 pub mod thread;
 pub mod time;
+mod trace;
 pub mod word;
 
 pub use calls::{CallFrame, CallNumbers, CallPath, CallPathId, Outside, ThreadCalls};
@@ -102,4 +103,5 @@ pub use stack::{
 pub use state::{Metric, Reason, StallKind, StallReason, State};
 pub use thread::{ThreadInfo, ThreadKey, ThreadRef};
 pub use time::{ClockAnchor, ClockMap, EpochNs, EpochSecond, MonoNs};
+pub use trace::{TraceIds, trace_id_from_text};
 pub use word::{WaitWord, WordMeaning, WordPlace, WordRow, WordRules, WordSource};

@@ -18,6 +18,7 @@ use crate::stack::{FrameKind, StackEnd, SymbolLine};
 use crate::state::{Metric, StallKind, StallReason};
 use crate::thread::{ThreadInfo, ThreadKey, ThreadRef};
 use crate::time::{ClockMap, MonoNs};
+use crate::trace::TraceIds;
 use crate::word::WaitWord;
 
 /// The recording as a whole.
@@ -224,6 +225,8 @@ pub struct StallRecord {
     pub peer: Option<Box<Peer>>,
     /// What the process's own memory said that the thread waited for; `None`: no word was read.
     pub word: Option<WaitWord>,
+    /// The trace that the thread worked for; `None`: the process publishes none, or the thread worked for none.
+    pub trace: Option<TraceIds>,
     /// What the wait means by the whole recording, once the search for meanings was made; `None`: nothing
     /// names it.
     pub meaning: Option<Arc<Meaning>>,
@@ -244,6 +247,8 @@ pub struct KeptStall {
     pub start: MonoNs,
     /// As of the stall's event. Monotonic clock, ns.
     pub end: MonoNs,
+    /// As of the stall's event.
+    pub trace: Option<TraceIds>,
 }
 
 impl StallRecord {
@@ -280,6 +285,7 @@ impl StallRecord {
             file: None,
             peer: None,
             word: None,
+            trace: None,
             meaning: None,
             wait_id: None,
         }

@@ -14,6 +14,9 @@ use crate::stacks::{ROOT, Stacks};
 /// Limit on stalls of a page.
 pub const MOST_STALLS: usize = 120_000;
 
+/// Limit on stalls with the id of their trace: ids do not compress, and take 24 bytes each in the page.
+const MOST_TRACES: usize = 20_000;
+
 /// Bits of the column `stall_flags`.
 const VOLUNTARY: u64 = 1;
 const OPEN: u64 = 2;
@@ -75,13 +78,30 @@ impl Stalls {
         self.kept.len()
     }
 
+    /// The stalls whose traces are on the page, by their ids: those that made threads late, the latest first.
+    fn traced(&self) -> HashSet<u64> {
+        let mut traced: Vec<&StallRecord> = self.kept.iter().filter(|stall| stall.trace.is_some()).collect();
+        if traced.len() > MOST_TRACES {
+            let rank =
+                |stall: &&StallRecord| std::cmp::Reverse((!stall.voluntary, stall.late_ns(), stall.id));
+            traced.select_nth_unstable_by_key(MOST_TRACES, rank);
+            traced.truncate(MOST_TRACES);
+        }
+        traced.into_iter().map(|stall| stall.id).collect()
+    }
+
     pub fn sort(&mut self) {
         self.kept.sort_unstable_by_key(|stall| (stall.start, stall.id));
     }
 
     /// `start` is the recording's.
     pub fn write(&self, texts: &mut Texts<'_>, start: u64, columns: &mut Columns) {
-        let rows: Vec<Row> = self.kept.iter().map(|stall| texts.row(stall)).collect();
+        let traced = self.traced();
+        let row = |stall: &StallRecord| {
+            let trace = stall.trace.filter(|_| traced.contains(&stall.id)).map(|ids| ids.trace_id());
+            Row { trace: texts.names.optional(trace.as_deref()), ..texts.row(stall) }
+        };
+        let rows: Vec<Row> = self.kept.iter().map(row).collect();
         let stalls = || self.kept.iter().zip(&rows);
         let offset =
             |stall: &StallRecord| (stall.start.0.min(i64::MAX as u64) as i64).saturating_sub_unsigned(start);
@@ -109,6 +129,7 @@ impl Stalls {
         columns.unsigned("stall_lock", stalls().map(|(_, row)| u64::from(row.lock)));
         columns.unsigned("stall_syscall", stalls().map(|(_, row)| u64::from(row.syscall)));
         columns.unsigned("stall_file", stalls().map(|(_, row)| u64::from(row.file)));
+        columns.unsigned("stall_trace", stalls().map(|(_, row)| u64::from(row.trace)));
         columns.unsigned(
             "stall_cpu",
             self.kept.iter().map(|stall| stall.cpu.map_or(0, |cpu| u64::from(cpu) + 1)),
@@ -151,6 +172,7 @@ struct Row {
     lock: u32,
     syscall: u32,
     file: u32,
+    trace: u32,
     ran: Vec<(u32, u64)>,
 }
 
@@ -210,6 +232,7 @@ impl<'a> Texts<'a> {
             lock: lock.map_or(0, |lock| self.names.number(&format!("{:#x}", lock.address))),
             syscall: self.names.optional(stall.syscall.as_deref()),
             file: self.names.optional(file),
+            trace: 0,
             ran: stall.ran_instead.iter().map(|(thread, ns)| (self.mention(Some(thread)), *ns)).collect(),
         }
     }
@@ -255,11 +278,14 @@ impl<'a> Texts<'a> {
 mod tests {
     use super::*;
     use wallprof_model::profile::WakerRecord;
-    use wallprof_model::{Meaning, MeaningSource, MonoNs, Reason, StallReason};
+    use wallprof_model::{Meaning, MeaningSource, MonoNs, Reason, StallReason, TraceIds};
 
     fn stall(id: u64, ns: u64, voluntary: bool) -> StallRecord {
         let reason = StallReason::Blocked(Reason::Lock);
-        StallRecord { voluntary, ..StallRecord::new(id, ThreadKey(1), reason, MonoNs(100 - id), ns) }
+        StallRecord {
+            voluntary,
+            ..StallRecord::new(id, ThreadKey(1), reason, MonoNs(100u64.saturating_sub(id)), ns)
+        }
     }
 
     #[test]
@@ -278,6 +304,26 @@ mod tests {
         assert_eq!(stalls.left_out, LeftOut { voluntary: 2, others: 0, longest_ns: 900 });
         stalls.truncate(1);
         assert_eq!(stalls.left_out, LeftOut { voluntary: 2, others: 2, longest_ns: 900 });
+    }
+
+    #[test]
+    fn traces_of_the_latest_stalls_are_on_the_page() {
+        let mut stalls = Stalls::default();
+        let traced = |id, ns, voluntary| {
+            let trace = TraceIds::from_bytes([1; 16], [2; 8]);
+            StallRecord { trace, ..stall(id, ns, voluntary) }
+        };
+        for id in 1..=MOST_TRACES as u64 {
+            stalls.add(traced(id, 10 + id, false));
+        }
+        stalls.add(stall(0, 1_000_000, false));
+        assert_eq!(stalls.traced().len(), MOST_TRACES);
+        stalls.add(traced(50_000, 1_000_000, true));
+        stalls.add(traced(50_001, 1_000_000, false));
+        let shown = stalls.traced();
+        assert_eq!(shown.len(), MOST_TRACES);
+        let is_shown = [0, 1, 2, 50_000, 50_001].map(|id| shown.contains(&id));
+        assert_eq!(is_shown, [false, false, true, false, true]);
     }
 
     #[test]

@@ -603,6 +603,7 @@ class App {
       ["asked for", stalls.asked[stall] > 0 && timeText(stalls.asked[stall] - 1)],
       ["system call", stalls.text("syscall", stall)],
       ["file", stalls.text("file", stall)],
+      ["trace", stalls.text("trace", stall)],
       ["CPU", cpu > 0 && String(cpu - 1)],
       ["woken by", link(stalls.mention(stalls.waker[stall])) ?? stalls.wakerText(stall)],
       ["lock", stalls.text("lock", stall)],

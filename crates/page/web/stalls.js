@@ -39,6 +39,7 @@ export class Stalls {
       lock: column("stall_lock"),
       syscall: column("stall_syscall"),
       file: column("stall_file"),
+      trace: column("stall_trace"),
     };
     const voluntary = new Set(
       head.states.filter((state) => state.class === "voluntary").map((state) => state.code),

@@ -117,7 +117,8 @@ export function textFilter(model, words) {
     const row = TABLE_COLUMNS.filter((column) => !column.number)
       .map((column) => column.text(model, stall))
       .join(" ");
-    const text = `${row} ${stalls.text("syscall", stall)} ${stalls.text("file", stall)}`.toLowerCase();
+    const others = ["syscall", "file", "trace"].map((kind) => stalls.text(kind, stall)).join(" ");
+    const text = `${row} ${others}`.toLowerCase();
     return wanted.every((word) => text.includes(word) || stackText(stalls.stack[stall]).includes(word));
   };
 }

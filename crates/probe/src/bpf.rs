@@ -29,14 +29,14 @@ pub mod constants {
 }
 
 pub(crate) use skeleton::types::{
-    cpu_state, file_key, loss_counts, mark_slot, mark_slot_key, run_queue, unwind_file, unwind_mapping,
-    unwind_process, wait_word, wanted_process,
+    cpu_state, file_key, loss_counts, mark_slot, mark_slot_key, process_words, run_queue, unwind_file,
+    unwind_mapping, unwind_process, wanted_process,
 };
 pub use skeleton::types::{
     cross_call_key, cross_call_value, delay_record, fault_facts, holder_sample_record, interrupt_key,
     late_record, latency_key, latency_value, ledger, look_record, marked_record, noise_counts, noise_key,
     other_thread, probed_record, ran, sample_key, sample_value, second_record, span_key, span_record,
-    span_states, span_value, stack_record, stall_record, thread_record, wait_peer, wait_place,
+    span_states, span_value, stack_record, stall_record, thread_record, trace_ids, wait_peer, wait_place,
 };
 pub(crate) use skeleton::*;
 
@@ -89,7 +89,7 @@ plain!(
     look_record,
     thread_record,
     wait_place,
-    wait_word,
+    process_words,
     delay_record,
     holder_sample_record
 );

@@ -16,8 +16,8 @@ use wallprof_unwind::{Rule, Table};
 
 use crate::arena::{Arena, SharedWords};
 use crate::bpf::{bytes_of, constants as c, file_key, unwind_file, unwind_mapping, unwind_process};
+use crate::process_words::{ProcessWordMap, ProcessWords};
 use crate::rule_numbers::RuleNumbers;
-use crate::wait_words::{WaitWord, WaitWords};
 
 const RULE_WORDS: usize = 4;
 const MAPPING_WORDS: usize = size_of::<unwind_mapping>() / size_of::<u32>();
@@ -138,7 +138,7 @@ pub struct CodeTables {
     bytes_per_user: u64,
     processes: MapHandle,
     files: MapHandle,
-    words: WaitWords,
+    words: ProcessWordMap,
     /// File → directory of the table that it leads to.
     named: HashMap<FileId, u32>,
     /// By process.
@@ -163,7 +163,7 @@ impl CodeTables {
         rules: MapHandle,
         processes: MapHandle,
         files: MapHandle,
-        words: WaitWords,
+        words: ProcessWordMap,
         budget: u64,
     ) -> io::Result<Self> {
         Ok(CodeTables {
@@ -282,9 +282,9 @@ impl CodeTables {
         outcome
     }
 
-    /// Sets where a process has a word about its waits; `None`: nowhere.
-    pub fn set_word(&mut self, pid: u32, word: Option<WaitWord>) {
-        self.words.set(pid, word);
+    /// Sets where the threads of a process say things in its memory.
+    pub fn set_words(&mut self, pid: u32, words: ProcessWords) {
+        self.words.set(pid, words);
     }
 
     pub fn forget_process(&mut self, pid: u32) {

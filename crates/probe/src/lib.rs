@@ -34,6 +34,7 @@ mod object;
 mod perf;
 mod plan;
 mod probes;
+mod process_words;
 mod programs;
 pub mod reasons;
 mod ring;
@@ -43,7 +44,6 @@ pub mod slices;
 mod span_probes;
 mod tracefs;
 mod undisturbed;
-mod wait_words;
 
 pub use code_tables::{CodeMapping, CodeTables, FileId, NotPlaced, PlacedTable};
 pub use code_watch::{CodeSide, CodeWatch};
@@ -58,11 +58,11 @@ pub use plan::{
     Targets, UserStacks,
 };
 pub use probes::{MarkSlot, Probes};
+pub use process_words::{ProcessWords, TraceAccess, WaitWord};
 pub use programs::{ProgramFacts, verified_programs};
 pub use ring::TickNumbers;
 pub use sideband::{Mapping, News};
 pub use tracefs::PrivateTracefs;
 pub use undisturbed::KeptCpu;
-pub use wait_words::WaitWord;
 /// Files are read for their unwind tables by it.
 pub use wallprof_unwind::FileImage;

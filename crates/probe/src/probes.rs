@@ -25,9 +25,9 @@ use crate::features::{Features, KernelTypes};
 use crate::inbox::{Inbox, Rings};
 use crate::iterators::{self, Iterators};
 use crate::plan::ProbeOptions;
+use crate::process_words::ProcessWordMap;
 use crate::sideband::Sideband;
 use crate::span_probes::{self, AttachedSpans};
-use crate::wait_words::WaitWords;
 use crate::{clock, cpus, object};
 
 /// The most kernel memory of unwind tables and lists of mappings: some fifty million rows.
@@ -436,9 +436,9 @@ pub(crate) fn code_side(skeleton: &WallprofSkel<'_>, sideband: Sideband) -> io::
         handle(MapHandle::try_from(&maps.rules))?,
         handle(MapHandle::try_from(&maps.processes))?,
         handle(MapHandle::try_from(&maps.files))?,
-        WaitWords::new(
-            handle(MapHandle::try_from(&maps.wait_words))?,
-            handle(MapHandle::try_from(&maps.wait_words_version))?,
+        ProcessWordMap::new(
+            handle(MapHandle::try_from(&maps.process_words))?,
+            handle(MapHandle::try_from(&maps.process_words_version))?,
         ),
         TABLE_BYTES,
     )?;

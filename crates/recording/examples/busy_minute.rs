@@ -261,6 +261,7 @@ fn stall(noise: &mut Noise, second: u64, index: u64) -> Stall {
         file: None,
         peer: None,
         word: None,
+        trace: None,
         meaning: None,
     }
 }

@@ -72,6 +72,7 @@ COPY stall_fault WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_file WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_peer WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_owner WHERE stall IN (SELECT id FROM main.stall);
+COPY stall_trace WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_word WHERE stall IN (SELECT id FROM main.stall);
 COPY stall_ran WHERE stall IN (SELECT id FROM main.stall);
 COPY mark

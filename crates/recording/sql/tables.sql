@@ -137,6 +137,9 @@ CREATE TABLE stall_word (
     stall INTEGER PRIMARY KEY, symbol INTEGER NOT NULL, module INTEGER NOT NULL, value INTEGER NOT NULL
 );
 
+-- The trace that the thread worked for, and its span there: hexadecimal digits, as W3C's Trace Context has them.
+CREATE TABLE stall_trace (stall INTEGER PRIMARY KEY, trace_id TEXT NOT NULL, span_id TEXT NOT NULL);
+
 -- The other end of the socket or pipe that a system call waited on. asked: whether something was sent since the
 -- thread waited there the last time. pid, comm: the process there; without pid, several of that name.
 CREATE TABLE stall_peer (

@@ -226,6 +226,13 @@ CREATE VIEW wait_words AS
     LEFT JOIN text AS symbol ON symbol.id = stall_word.symbol
     LEFT JOIN text AS module ON module.id = stall_word.module;
 
+-- Stalls of threads that worked for a trace.
+CREATE VIEW traced_stalls AS
+    SELECT stall_trace.trace_id, stall_trace.span_id, stalls.id AS stall, stalls.start_ns, stalls.start_epoch_ns,
+        stalls.duration_ns, stalls.thread, stalls.pid, stalls.tid, stalls.comm, stalls.reason
+    FROM stall_trace
+    JOIN stalls ON stalls.id = stall_trace.stall;
+
 -- User stacks in which the dynamic linker bound a function at its first call.
 CREATE VIEW bindings AS
     SELECT binding.stack, binding.depth, symbol.text AS symbol, library.text AS library

@@ -46,6 +46,7 @@ pub(crate) fn delete_rows(from: &Connection, outdated: &Outdated) -> Result<u64>
             "stall_fault",
             "stall_file",
             "stall_word",
+            "stall_trace",
             "stall_peer",
             "stall_owner",
             "stall_ran",

@@ -29,8 +29,8 @@ impl KeptStalls {
         let Some(thread) = self.threads.get(&stall.thread.0).filter(|_| self.stalls.len() < MOST) else {
             return;
         };
-        let Stall { kind, start, end, .. } = *stall;
-        self.stalls.push(KeptStall { id, thread: *thread, kind, start, end });
+        let Stall { kind, start, end, trace, .. } = *stall;
+        self.stalls.push(KeptStall { id, thread: *thread, kind, start, end, trace });
     }
 
     pub fn take(&mut self) -> Vec<KeptStall> {

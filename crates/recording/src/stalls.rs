@@ -10,8 +10,8 @@ use rusqlite::{CachedStatement, OptionalExtension, Result as SqlResult, Row, Row
 use wallprof_model::event::{Access, Awaited, Fault, Mapping, Peer, PeerKind, PeerProcess, Role, WaitedFile};
 use wallprof_model::profile::{BoundAtFirstCall, LockRecord, ResolvedStack, StallRecord, WakerRecord};
 use wallprof_model::{
-    FastMap, Lateness, Meaning, MonoNs, StackId, StallKind, StallReason, ThreadKey, ThreadRef, WaitWord,
-    WordSource,
+    FastMap, Lateness, Meaning, MonoNs, StackId, StallKind, StallReason, ThreadKey, ThreadRef, TraceIds,
+    WaitWord, WordSource,
 };
 
 use crate::error::Result;
@@ -81,6 +81,10 @@ columns! {
 }
 
 columns! {
+    mod trace { TRACE_ID = "stall_trace.trace_id", SPAN_ID = "stall_trace.span_id" }
+}
+
+columns! {
     mod owner { AT_NS = "stall_owner.sampled_ns", STACK = "stall_owner.owner_stack" }
 }
 
@@ -113,6 +117,8 @@ pub struct StallFilter {
     pub include_voluntary: bool,
     /// Only waits for a lock: one with an address, one of the kernel whose owner is known, and what means one.
     pub for_locks: bool,
+    /// Only stalls of threads that worked for the trace with this id, as of [`TraceIds::trace_id`].
+    pub trace: Option<String>,
 }
 
 /// The part of a stall that a filter needs.
@@ -197,8 +203,10 @@ struct Details<'r> {
 impl<'r> Stalls<'r> {
     pub(crate) fn new(reader: &'r Reader, filter: &StallFilter) -> SqlResult<Self> {
         let mut ids = Vec::new();
+        let of_trace = filter.trace.as_deref().map(|trace| stalls_of_trace(reader, trace)).transpose()?;
         each_head(reader, |head| {
-            if filter.accepts(&head) {
+            let is_of_trace = of_trace.as_ref().is_none_or(|stalls| stalls.contains(&head.id));
+            if is_of_trace && filter.accepts(&head) {
                 ids.push((head.start, head.id));
             }
         })?;
@@ -257,6 +265,7 @@ impl<'r> Details<'r> {
         record.peer = peer_from_row(reader, row, peer_at)?;
         record.word = word_from_row(reader, id.cast_unsigned(), row, word_at)?;
         record.owner_sample = owner_sample_from_row(reader, row, word_at + word::END)?;
+        record.trace = trace_from_row(row, word_at + word::END + owner::END)?;
         if flags & flag::RAN_INSTEAD != 0 {
             let ran = self.ran_instead.query_map([id], |row| ran_from_row(reader, row, 0));
             record.ran_instead = ran.and_then(Iterator::collect)?;
@@ -296,6 +305,7 @@ pub(crate) fn each(reader: &Reader, mut found: impl FnMut(StallRecord)) -> SqlRe
     let mut peers = beside("stall_peer", peer::LIST)?;
     let mut words = beside("stall_word", word::LIST)?;
     let mut owners = beside("stall_owner", owner::LIST)?;
+    let mut traces = beside("stall_trace", trace::LIST)?;
     let mut faults = beside("stall_fault", fault::LIST)?;
     let mut ran = reader
         .connection()
@@ -303,6 +313,7 @@ pub(crate) fn each(reader: &Reader, mut found: impl FnMut(StallRecord)) -> SqlRe
     let mut files = Beside::new(files.query([])?, |row| file_from_row(reader, row, 1));
     let mut peers = Beside::new(peers.query([])?, |row| peer_from_row(reader, row, 1));
     let mut words = Beside::new(words.query([])?, |row| word_from_row(reader, unsigned(row, 0)?, row, 1));
+    let mut traces = Beside::new(traces.query([])?, |row| trace_from_row(row, 1));
     let mut owners = Beside::new(owners.query([])?, |row| owner_sample_from_row(reader, row, 1));
     let mut faults = Beside::new(faults.query([])?, |row| fault_from_row(reader, row, 1));
     let mut ran = Beside::new(ran.query([])?, |row| ran_from_row(reader, row, 1));
@@ -323,6 +334,7 @@ pub(crate) fn each(reader: &Reader, mut found: impl FnMut(StallRecord)) -> SqlRe
         stall.peer = peers.of(id)?.flatten();
         stall.word = words.of(id)?.flatten();
         stall.owner_sample = owners.of(id)?.flatten();
+        stall.trace = traces.of(id)?.flatten();
         if flags & flag::RAN_INSTEAD != 0 {
             while let Some(one) = ran.of(id)? {
                 stall.ran_instead.push(one);
@@ -400,8 +412,10 @@ fn select_whole() -> String {
              LEFT JOIN stall_file ON stall_file.stall = stall.id
              LEFT JOIN stall_peer ON stall_peer.stall = stall.id
              LEFT JOIN stall_word ON stall_word.stall = stall.id
-             LEFT JOIN stall_owner ON stall_owner.stall = stall.id",
-        [head::LIST, rest::LIST, binding::LIST, file::LIST, peer::LIST, word::LIST, owner::LIST].join(", ")
+             LEFT JOIN stall_owner ON stall_owner.stall = stall.id
+             LEFT JOIN stall_trace ON stall_trace.stall = stall.id",
+        [head::LIST, rest::LIST, binding::LIST, file::LIST, peer::LIST, word::LIST, owner::LIST, trace::LIST]
+            .join(", ")
     )
 }
 
@@ -412,6 +426,11 @@ fn each_head(reader: &Reader, mut found: impl FnMut(Head)) -> SqlResult<()> {
         found(head_from_row(row)?.with_meaning(reader));
     }
     Ok(())
+}
+
+fn stalls_of_trace(reader: &Reader, trace: &str) -> SqlResult<HashSet<i64>> {
+    let mut found = reader.connection().prepare("SELECT stall FROM stall_trace WHERE trace_id = ?")?;
+    found.query_map([trace], |row| row.get(0))?.collect()
 }
 
 fn kind_from_flags(flags: i64) -> StallKind {
@@ -473,6 +492,7 @@ fn record_from_row(reader: &Reader, id: i64, row: &Row<'_>) -> SqlResult<(StallR
         file: None,
         peer: None,
         word: None,
+        trace: None,
         wait_id: reader.meanings().and_then(|meanings| meanings.wait_of(id.cast_unsigned())),
         meaning: head.meaning,
     };
@@ -552,6 +572,12 @@ fn word_from_row(reader: &Reader, stall: u64, row: &Row<'_>, first: usize) -> Sq
     let module = reader.text(row.get(first + word::MODULE)?)?.unwrap_or_default();
     let text = reader.meanings().and_then(|meanings| meanings.word_text(stall)).cloned();
     Ok(Some(WaitWord { source: Arc::new(WordSource { symbol, module }), value, text }))
+}
+
+fn trace_from_row(row: &Row<'_>, first: usize) -> SqlResult<Option<TraceIds>> {
+    let text = |column| Ok::<_, rusqlite::Error>(row.get_ref(first + column)?.as_str_or_null()?);
+    let ids = text(trace::TRACE_ID)?.zip(text(trace::SPAN_ID)?);
+    Ok(ids.and_then(|(trace, span)| TraceIds::from_hex(trace, span)))
 }
 
 fn lock_from_row(reader: &Reader, row: &Row<'_>) -> SqlResult<Option<LockRecord>> {

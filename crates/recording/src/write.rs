@@ -238,6 +238,8 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
     let mut word = to.prepare_cached(
         "INSERT OR REPLACE INTO stall_word (stall, symbol, module, value) VALUES (?, ?, ?, ?)",
     )?;
+    let mut trace =
+        to.prepare_cached("INSERT OR REPLACE INTO stall_trace (stall, trace_id, span_id) VALUES (?, ?, ?)")?;
     let mut owner = to.prepare_cached(
         "INSERT OR REPLACE INTO stall_owner (stall, sampled_ns, owner_stack) VALUES (?, ?, ?)",
     )?;
@@ -277,6 +279,9 @@ fn write_stalls(to: &Connection, pending: &Pending) -> Result<()> {
         }
         if let Some((symbol, module, value)) = row.word {
             word.execute(params![id, symbol, module, bits(value)])?;
+        }
+        if let Some(ids) = row.stall.trace {
+            trace.execute(params![id, ids.trace_id(), ids.span_id()])?;
         }
         if let Some(sample) = row.stall.owner_sample {
             owner.execute(params![id, time(sample.at.0), bits(sample.user.0)])?;

@@ -177,7 +177,7 @@ fn assert_same_schema(path: &Path) {
 /// Views of which early layouts have no rows.
 fn layout_lacks(view: &str) -> bool {
     let later = "calls functions call_latency intrusions bindings disk_waits wait_words wait_peers kernel_works \
-                 cross_calls throttling counters spans late_samples span_latency";
+                 cross_calls throttling counters spans late_samples span_latency traced_stalls";
     later.split(' ').any(|name| name == view)
 }
 

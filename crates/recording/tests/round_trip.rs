@@ -17,7 +17,7 @@ use wallprof_model::state::Metric;
 use wallprof_model::{
     BUSY, ClockAnchor, EpochNs, Event, FrameId, FrameKind, Histogram, LateSample, MonoNs, Reason, Span,
     SpanDelta, SpanSource, SpanStates, StackEnd, StackId, StallKind, StallReason, State, SymbolLine,
-    ThreadKey, ThreadRef,
+    ThreadKey, ThreadRef, TraceIds,
 };
 use wallprof_recording::{Additions, Recording, StallFilter, Summary, UNKNOWN_REFERENCE};
 
@@ -298,6 +298,7 @@ fn stall_with_all_facts() {
         file: Some(WaitedFile { path: "/data/journal".into(), offset: Some(u64::MAX) }),
         peer: peer(),
         word: Some(word()),
+        trace: TraceIds::from_bytes([0xfe; 16], [0x80; 8]),
         ..stall(500, 1_000)
     };
     let symbol = Some("sched_yield".to_string());
@@ -331,6 +332,11 @@ fn stall_with_all_facts() {
     recording.each_peer(|id, peer| kinds.push((id, peer.kind, peer.role, peer.by_child))).unwrap();
     assert_eq!(kinds, [(got.id, PeerKind::Tcp, Some(Role::Client), true)]);
     assert_eq!(got.word, Some(word()));
+    assert_eq!(got.trace, TraceIds::from_bytes([0xfe; 16], [0x80; 8]));
+    let of_trace =
+        |trace: String| StallFilter { trace: Some(trace), include_voluntary: true, ..Default::default() };
+    let ids = |filter| recording.stalls(&filter).unwrap().map(|stall| stall.unwrap().id).collect::<Vec<_>>();
+    assert_eq!((ids(of_trace("fe".repeat(16))), ids(of_trace("fd".repeat(16)))), (vec![got.id], vec![]));
     assert_eq!(got.binding, Some(BoundAtFirstCall { depth: 1, symbol, library: None }));
     assert_eq!(got.ran_instead, [(other.clone(), 40), (ThreadRef { tid: 6, ..other }, 30)]);
     assert_eq!(recording.stall(got.id).unwrap().as_ref(), Some(got));
@@ -406,7 +412,7 @@ fn recording_without_the_column_has_lateness() {
     drop(recording);
     let sql = rusqlite::Connection::open(place.file()).unwrap();
     sql.execute_batch(
-        "DROP VIEW faults; DROP VIEW disk_waits; DROP VIEW wait_words; DROP VIEW stalls;
+        "DROP VIEW faults; DROP VIEW disk_waits; DROP VIEW wait_words; DROP VIEW traced_stalls; DROP VIEW stalls;
          CREATE VIEW stalls AS SELECT id FROM stall",
     )
     .unwrap();

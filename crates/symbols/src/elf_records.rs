@@ -89,6 +89,7 @@ pub(crate) struct RelocationFields {
     pub slot: u64,
     pub symbol: u32,
     pub kind: elf::RelocationType,
+    pub addend: i64,
 }
 
 impl Class {
@@ -190,6 +191,7 @@ pub(crate) fn relocations(bytes: &[u8]) -> impl Iterator<Item = RelocationFields
             slot: Rela::r_offset(raw, LE),
             symbol: Rela::r_sym(raw, LE, false),
             kind: Rela::r_type(raw, LE, false),
+            addend: Rela::r_addend(raw, LE),
         })
     })
 }

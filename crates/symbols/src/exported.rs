@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use object::elf::{STB_GLOBAL, STB_WEAK, STT_FUNC};
+use object::elf::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC};
 
 use crate::elf_records::SymbolFields;
 use crate::read_at::{ReadAt, read_bounded};
@@ -20,6 +20,10 @@ const CHUNK: u64 = 96 << 10;
 const MAX_TABLE: u64 = 256 << 20;
 /// Longer than the longest mangled names of real programs.
 const MAX_NAME: u64 = 4096;
+/// Names that a library exports: chromium's take some 40 KiB.
+const MAX_STRINGS: u64 = 16 << 20;
+/// What is searched for one name.
+const MAX_SEARCHED: u64 = 64 << 20;
 
 /// Bytes that [`fill_names`] reads, without the names.
 pub(crate) fn bytes(sections: &Sections) -> u64 {
@@ -67,6 +71,28 @@ pub(crate) fn string_at<R: ReadAt + ?Sized>(source: &R, strings: &Section, at: u
 pub(crate) fn exporting_table(sections: &Sections) -> Option<&Section> {
     let dynamic = sections.named(".dynsym").filter(|table| table.has_bytes() && table.size > 24);
     dynamic.or_else(|| sections.named(".symtab").filter(|table| table.has_bytes()))
+}
+
+/// The first exported symbol of this name that is wanted, with its number in the table. `None` where the table cannot be
+/// read.
+pub(crate) fn find_exported<R: ReadAt + ?Sized>(
+    source: &R,
+    sections: &Sections,
+    symbol: &str,
+    is_wanted: impl Fn(&SymbolFields) -> bool,
+) -> Option<Option<(u32, SymbolFields)>> {
+    let table = exporting_table(sections)?;
+    let strings = sections.all.get(table.link as usize)?;
+    let entries = read_bounded(source, table.offset, table.size, MAX_SEARCHED)?;
+    let strings = read_bounded(source, strings.offset, strings.size, MAX_STRINGS)?;
+    let is_named = |at: u32| {
+        let tail = strings.get(at as usize..).and_then(|tail| tail.strip_prefix(symbol.as_bytes()));
+        tail.is_some_and(|tail| tail.first() == Some(&0))
+    };
+    let is_found = |(_, found): &(u32, SymbolFields)| {
+        found.binding != STB_LOCAL && found.is_defined && is_wanted(found) && is_named(found.name_at)
+    };
+    Some((0..).zip(sections.class.symbols(&entries)).find(is_found))
 }
 
 /// Whether a symbol is a global function that is defined here.

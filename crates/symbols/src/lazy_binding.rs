@@ -8,21 +8,17 @@
 
 use std::fs::File;
 
-use object::elf::{STB_LOCAL, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT};
+use object::elf::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT};
 
 use crate::demangle::readable_name;
 use crate::elf_records::{Class, SymbolFields};
-use crate::exported::exporting_table;
+use crate::exported::find_exported;
 use crate::file_access::FileAccess;
 use crate::module::{ModuleFile, Payer};
 use crate::needed::needs_nothing;
 use crate::plt::PltNames;
 use crate::read_at::read_bounded;
 use crate::section::Sections;
-
-/// Names that a library exports: chromium's take some 40 KiB.
-const MAX_STRINGS: u64 = 16 << 20;
-const MAX_TABLE: u64 = 64 << 20;
 
 /// `call`, with the distance to its target in four bytes.
 const CALL: u8 = 0xe8;
@@ -94,42 +90,17 @@ pub fn exported_variable(module: &ModuleFile, symbol: &str, bytes: u64) -> Optio
     if sections.class != Class::Elf64 {
         return None;
     }
-    find_exported(file, &sections, symbol, |found| {
-        found.kind == STT_OBJECT && (found.size == 0 || found.size >= bytes)
-    })?
+    let is_variable =
+        |found: &SymbolFields| found.kind == STT_OBJECT && (found.size == 0 || found.size >= bytes);
+    find_exported(file, &sections, symbol, is_variable)?.map(|(_, found)| found.value)
 }
 
 /// The module's file, unless a read of it may block for ever.
-fn readable_here(module: &ModuleFile) -> Option<&File> {
+pub(crate) fn readable_here(module: &ModuleFile) -> Option<&File> {
     module.file.as_deref().filter(|file| FileAccess::of(file) != FileAccess::Served)
 }
 
 fn exports(file: &File, symbol: &str) -> Option<bool> {
     let is_function = |found: &SymbolFields| matches!(found.kind, STT_NOTYPE | STT_FUNC | STT_GNU_IFUNC);
     find_exported(file, &Sections::read(file).ok()?, symbol, is_function).map(|found| found.is_some())
-}
-
-/// The value of an exported symbol of this name. `None` where the table cannot be read.
-fn find_exported(
-    file: &File,
-    sections: &Sections,
-    symbol: &str,
-    is_wanted: impl Fn(&SymbolFields) -> bool,
-) -> Option<Option<u64>> {
-    let table = exporting_table(sections)?;
-    let strings = sections.all.get(table.link as usize)?;
-    let entries = read_bounded(file, table.offset, table.size, MAX_TABLE)?;
-    let strings = read_bounded(file, strings.offset, strings.size, MAX_STRINGS)?;
-    let is_named = |at: u32| {
-        let tail = strings.get(at as usize..).and_then(|tail| tail.strip_prefix(symbol.as_bytes()));
-        tail.is_some_and(|tail| tail.first() == Some(&0))
-    };
-    let mut exported = sections.class.symbols(&entries);
-    Some(
-        exported
-            .find(|found| {
-                found.binding != STB_LOCAL && found.is_defined && is_wanted(found) && is_named(found.name_at)
-            })
-            .map(|found| found.value),
-    )
 }

@@ -87,6 +87,7 @@ mod served_module;
 mod stored;
 #[cfg(test)]
 mod symbol_fixture;
+mod trace_variable;
 mod undisturbed;
 mod vdso;
 
@@ -120,4 +121,5 @@ pub use reader::functions_in_answer;
 pub use reader::{READER_ARGUMENT, ReaderCommand, dispatch_reader, run_reader};
 pub use resolver::{Resolver, ResolverOptions, UNREADABLE_DEBUG_FILES, lacks_debug_info};
 pub use stored::{FileCounts, FileSearch, StoredProcesses};
+pub use trace_variable::{TraceVariable, trace_variable};
 pub use undisturbed::{KeepCpu, Undisturbed, keep_cpu_by, kept_cpu};

@@ -137,14 +137,14 @@ impl Dynamic {
     }
 }
 
-fn header_and_segments(file: &File) -> Option<(ElfHeader, Vec<SegmentFields>)> {
+pub(crate) fn header_and_segments(file: &File) -> Option<(ElfHeader, Vec<SegmentFields>)> {
     let header = ElfHeader::read(file).ok()?;
     let segments = header.segment_table(file).ok()?;
     Some((header, segments))
 }
 
 /// The first segment of a kind.
-fn bytes_of(file: &File, segments: &[SegmentFields], kind: ProgramType) -> Option<Vec<u8>> {
+pub(crate) fn bytes_of(file: &File, segments: &[SegmentFields], kind: ProgramType) -> Option<Vec<u8>> {
     let found = segments.iter().find(|raw| raw.kind == kind)?;
     read_bounded(file, found.offset, found.file_size, MAX_DYNAMIC)
 }

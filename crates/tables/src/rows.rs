@@ -136,6 +136,8 @@ pub fn stall_row(
         owner.map(|owner| owner.tid).into(),
         owner.map(|owner| owner.comm.as_str()).into(),
         file.into(),
+        stall.trace.map(|ids| ids.trace_id()).into(),
+        stall.trace.map(|ids| ids.span_id()).into(),
     ];
     start.into_iter().chain(thread.values()).chain(rest).collect()
 }

@@ -100,6 +100,8 @@ pub const STALLS: Table = Table {
         ("lock_owner_tid", Integer),
         ("lock_owner_comm", Text),
         ("file", Text),
+        ("trace_id", Text),
+        ("span_id", Text),
     ],
     order: &["reason", "user_stack", "start_ns"],
 };

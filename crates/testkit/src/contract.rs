@@ -158,6 +158,8 @@ pub struct Stall {
     pub ran_instead: Option<Vec<RanInstead>>,
     pub fault: Option<Fault>,
     pub counters: Option<BTreeMap<String, Counter>>,
+    pub trace_id: Option<String>,
+    pub span_id: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

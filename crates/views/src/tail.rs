@@ -290,6 +290,9 @@ pub fn exemplar_text(exemplar: &Exemplar, style: &Style) -> String {
         2 | 3 => text.push_str(&format!(" (stalls {shown})")),
         more => text.push_str(&format!(" (stalls {shown} and {} more)", more - 3)),
     }
+    if let [trace] = &exemplar.traces[..] {
+        text.push_str(&format!("; trace {trace}"));
+    }
     text
 }
 
@@ -435,6 +438,7 @@ mod tests {
                 comm: "engine".into(),
                 stalls: vec![4],
                 longest: None,
+                traces: Vec::new(),
             }],
         }
     }

@@ -175,6 +175,7 @@ struct Criteria {
     reason: Option<StallReason>,
     min_late_ns: u64,
     threads: Threads,
+    trace: Option<String>,
     from: Option<Timepoint>,
     to: Option<Timepoint>,
     all: bool,
@@ -188,11 +189,14 @@ impl Criteria {
             reason: args.reason,
             min_late_ns: longer_than.map_err(|error| usage("--longer-than", error))?.unwrap_or(0),
             threads: Threads::from_args(args.thread.as_deref(), args.container.as_deref())?,
+            trace: args.trace.clone(),
             from: timepoint("--from", args.from.as_deref())?,
             to: timepoint("--to", args.to.as_deref())?,
             // A voluntary reason that is given by name is meant to be shown.
             all: args.all
                 || args.id.is_some()
+                // Whatever the thread waited for, the trace waited as well.
+                || args.trace.is_some()
                 || matches!(args.reason, Some(StallReason::Blocked(reason)) if reason.is_voluntary()),
         })
     }
@@ -211,6 +215,7 @@ impl Criteria {
             during: self.during(info, zone)?,
             include_voluntary: self.all,
             for_locks: false,
+            trace: self.trace.clone(),
         })
     }
 
@@ -257,6 +262,7 @@ mod tests {
             thread: None,
             kind: None,
             reason: None,
+            trace: None,
             from: None,
             to: None,
             id: None,

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use wallprof_model::EpochNs;
 use wallprof_model::histogram::{Cell, bucket_from_ns, range_from_bucket};
+use wallprof_model::{EpochNs, TraceIds};
 
 /// The upper edges of exposed buckets are 2^12 ns (4.1 µs) to 2^32 ns (4.3 s). Each is also an edge of the
 /// recording's log-linear buckets, of which sixteen lie between two of these.
@@ -14,8 +14,8 @@ pub const EDGES: usize = 21;
 /// What a bucket points to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shown {
-    /// By its id in the flight recording.
-    Stall(u64),
+    /// By its id in the flight recording, with the trace that its thread worked for.
+    Stall(u64, Option<TraceIds>),
     /// A span of this thread, which ended at the exemplar's time.
     Thread(u32),
 }

@@ -112,13 +112,11 @@ fn write_durations(metrics: &Metrics, text: &mut Text) {
 }
 
 fn write_histogram(text: &mut Text, name: &str, labels: &Labels, durations: &Durations) {
-    let name_and_id = |exemplar: &Exemplar| match exemplar.of {
-        Shown::Stall(id) => ("stall_id", id.to_string()),
-        Shown::Thread(tid) => ("tid", tid.to_string()),
-    };
-    let ids: Vec<_> =
-        durations.exemplars.iter().map(|(edge, exemplar)| (*edge, name_and_id(exemplar))).collect();
-    let shown: Vec<_> = ids.iter().map(|(edge, (name, id))| (*edge, [(*name, id.as_str())])).collect();
+    let ids: Vec<_> = durations.exemplars.iter().map(|(edge, exemplar)| (*edge, ids_of(exemplar))).collect();
+    let shown: Vec<(_, Vec<_>)> = ids
+        .iter()
+        .map(|(edge, ids)| (*edge, ids.iter().map(|(name, id)| (*name, id.as_str())).collect()))
+        .collect();
     let buckets = durations.counts.iter().enumerate().map(|(edge, count)| {
         let labels = shown.iter().find(|(at, _)| *at == edge).map(|(_, labels)| labels.as_slice());
         let exemplar = durations.exemplars.get(&edge).zip(labels);
@@ -129,6 +127,17 @@ fn write_histogram(text: &mut Text, name: &str, labels: &Labels, durations: &Dur
         }
     });
     text.histogram(name, &pairs(labels), seconds(durations.total_ns), buckets);
+}
+
+/// The labels of an exemplar. With a trace they take at most 91 of the 128 characters that a reader takes.
+fn ids_of(exemplar: &Exemplar) -> Vec<(&'static str, String)> {
+    match exemplar.of {
+        Shown::Stall(id, trace) => {
+            let ids = trace.map(|ids| [("trace_id", ids.trace_id()), ("span_id", ids.span_id())]);
+            std::iter::once(("stall_id", id.to_string())).chain(ids.into_iter().flatten()).collect()
+        }
+        Shown::Thread(tid) => vec![("tid", tid.to_string())],
+    }
 }
 
 fn shown_exemplar<'a>(exemplar: &Exemplar, labels: openmetrics::Labels<'a>) -> openmetrics::Exemplar<'a> {
@@ -228,7 +237,7 @@ fn upper_seconds(edge: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use wallprof_model::profile::KeptStall;
-    use wallprof_model::{Event, PodContainers, Reason, StallKind, StallReason, ThreadKey};
+    use wallprof_model::{Event, PodContainers, Reason, StallKind, StallReason, ThreadKey, TraceIds};
 
     use super::*;
     use crate::metrics::tests::{intrusion, meaning, metrics, off_cpu, stall, stall_event, thread_in};
@@ -255,7 +264,8 @@ mod tests {
             metrics.take(&off_cpu(1, StallReason::Blocked(Reason::Lock), 2_000_000));
             metrics.take(&stall_event(stall(1, 7, 2_000_000)));
             let (thread, kind) = (ThreadKey(1), StallKind::OffCpu);
-            let kept = KeptStall { id: 42, thread, kind, start: MonoNs(7), end: MonoNs(2_000_007) };
+            let trace = TraceIds::from_bytes([0xab; 16], [0xcd; 8]);
+            let kept = KeptStall { id: 42, thread, kind, start: MonoNs(7), end: MonoNs(2_000_007), trace };
             metrics.add_exemplars(&[kept], |_| wallprof_model::EpochNs(1_500_000_000));
         });
         let text = text_of(&exposition, 0);
@@ -268,7 +278,9 @@ mod tests {
         let with_exemplar: Vec<_> = buckets.iter().filter(|line| line.contains(" # ")).collect();
         assert_eq!(with_exemplar.len(), 1);
         assert!(with_exemplar[0].contains(r#"le="0.002097152""#), "{with_exemplar:?}");
-        assert!(with_exemplar[0].ends_with(r#" 1 # {stall_id="42"} 0.002 1.5"#), "{with_exemplar:?}");
+        let (trace, span) = ("ab".repeat(16), "cd".repeat(8));
+        let shown = format!(r#" 1 # {{stall_id="42",trace_id="{trace}",span_id="{span}"}} 0.002 1.5"#);
+        assert!(with_exemplar[0].ends_with(&shown), "{with_exemplar:?}");
         assert!(buckets.last().expect("buckets").contains(r#"le="+Inf""#));
         assert!(text.ends_with("# EOF\n"));
     }

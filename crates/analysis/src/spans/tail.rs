@@ -100,6 +100,8 @@ pub struct Exemplar {
     /// Stalls in it, and the site of the longest.
     pub stalls: Vec<u64>,
     pub longest: Option<(u64, StallReason, Option<Arc<Site>>)>,
+    /// The traces that the thread worked for in these stalls, in the order of the stalls, each once.
+    pub traces: Vec<String>,
 }
 
 /// The tail, the body and their difference.
@@ -263,7 +265,15 @@ impl Tails {
         self.watched.entry(span.thread).or_default().push(watched);
         if exemplar.is_some() {
             let (tid, comm) = (thread.info.tid, thread.info.comm.as_str().into());
-            kind.exemplars.push(Exemplar { id, span, tid, comm, stalls: Vec::new(), longest: None });
+            kind.exemplars.push(Exemplar {
+                id,
+                span,
+                tid,
+                comm,
+                stalls: Vec::new(),
+                longest: None,
+                traces: Vec::new(),
+            });
         }
     }
 
@@ -365,6 +375,12 @@ impl Exemplar {
     fn add(&mut self, stall: &StallRecord, ns: u64, site: Option<&Arc<Site>>) {
         if self.stalls.len() < MOST_STALLS {
             self.stalls.push(stall.id);
+        }
+        if let Some(trace) = stall.trace.map(|ids| ids.trace_id())
+            && self.traces.len() < MOST_STALLS
+            && !self.traces.contains(&trace)
+        {
+            self.traces.push(trace);
         }
         if self.longest.as_ref().is_none_or(|(longest, ..)| ns > *longest) {
             self.longest = Some((ns, stall.reason, site.cloned()));

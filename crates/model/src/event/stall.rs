@@ -11,6 +11,7 @@ use crate::stack::StackId;
 use crate::state::{Reason, StallKind, StallReason};
 use crate::thread::{ThreadKey, ThreadRef};
 use crate::time::MonoNs;
+use crate::trace::TraceIds;
 use crate::word::WaitWord;
 
 /// One off-CPU interval or fault, kept by itself. The time of a fault that is neither blocked nor a wait for
@@ -69,6 +70,8 @@ pub struct Stall {
     pub peer: Option<Box<Peer>>,
     /// What the process's own memory said that the thread waited for. `None`: no word was read.
     pub word: Option<WaitWord>,
+    /// The trace that the thread worked for. `None`: the process publishes none, or the thread worked for none.
+    pub trace: Option<TraceIds>,
     /// What the wait means, as far as that was known when the stall was emitted. `None`: not known.
     pub meaning: Option<Arc<Meaning>>,
 }
@@ -115,6 +118,7 @@ impl Stall {
             file: None,
             peer: None,
             word: None,
+            trace: None,
             meaning: None,
         }
     }

@@ -7,4 +7,5 @@ mod kernel;
 mod probed;
 mod random;
 mod timeline;
+mod traced;
 mod traps;

@@ -72,6 +72,9 @@ pub(crate) struct StallJson<'a> {
     spans: Vec<SpanJson<'a>>,
     /// The timeout that the thread had asked for.
     asked_ns: Option<u64>,
+    /// The trace that the thread worked for, where its process publishes that (OpenTelemetry's OTEP 4947).
+    trace_id: Option<String>,
+    span_id: Option<String>,
 }
 
 impl<'a> StallJson<'a> {
@@ -113,6 +116,8 @@ impl<'a> StallJson<'a> {
             marks: surroundings.marks.iter().map(|mark| MarkJson::of(mark, clock)).collect(),
             spans: surroundings.spans.iter().map(|span| SpanJson::of(span, clock)).collect(),
             asked_ns: stall.asked_ns,
+            trace_id: stall.trace.map(|ids| ids.trace_id()),
+            span_id: stall.trace.map(|ids| ids.span_id()),
         }
     }
 }

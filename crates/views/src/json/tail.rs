@@ -214,6 +214,8 @@ struct ExemplarJson<'a> {
     comm: &'a str,
     states: StatesJson,
     stalls: &'a [u64],
+    /// The traces that the thread worked for in these stalls.
+    trace_ids: &'a [String],
 }
 
 impl<'a> ExemplarJson<'a> {
@@ -230,6 +232,7 @@ impl<'a> ExemplarJson<'a> {
             comm: &exemplar.comm,
             states: StatesJson::of(&span.states.0.map(signed)),
             stalls: &exemplar.stalls,
+            trace_ids: &exemplar.traces,
         }
     }
 }

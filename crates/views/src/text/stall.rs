@@ -128,6 +128,10 @@ impl<'a> StallsText<'a> {
         if let Some(peer) = &stall.peer {
             self.write_fact(out, "other end", vec![Word::plain(peer_text(peer, self.style))])?;
         }
+        if let Some(ids) = &stall.trace {
+            let text = format!("{} span {}", ids.trace_id(), ids.span_id());
+            self.write_fact(out, "trace", text.split(' ').map(Word::plain).collect())?;
+        }
         if !stall.ran_instead.is_empty() {
             self.write_fact(out, "ran instead", ran_instead_words(stall, self.style))?;
         }

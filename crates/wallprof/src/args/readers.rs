@@ -10,7 +10,7 @@ use wallprof_model::{StallKind, StallReason};
 use wallprof_views::ExportFormat;
 
 use super::DEFAULT_FILE;
-use super::values::{DiffView, ViewParser, export_format, stall_kind, stall_reason};
+use super::values::{DiffView, ViewParser, export_format, stall_kind, stall_reason, trace_id};
 
 /// Rules about what waits mean, in `record`, `watch` and every reader.
 #[derive(Clone, Debug, Default, Args)]
@@ -117,6 +117,10 @@ pub struct StallsArgs {
     #[arg(long, value_name = "REASON", value_parser = stall_reason())]
     pub reason: Option<StallReason>,
 
+    /// Only stalls of threads that worked for this trace of OpenTelemetry, by its id, voluntary waits among them
+    #[arg(long, value_name = "ID", value_parser = trace_id)]
+    pub trace: Option<String>,
+
     /// Only stalls that end after this time: 12:32:52.331, RFC 3339, seconds since the epoch, +1.5s after the
     /// start
     #[arg(long, value_name = "TIME")]
@@ -127,7 +131,7 @@ pub struct StallsArgs {
     pub to: Option<String>,
 
     /// Only the stall with this id, from an exemplar of `watch`, a finding or --json
-    #[arg(long, value_name = "N", conflicts_with_all = ["longer_than", "thread", "container", "kind", "reason", "from", "to"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["longer_than", "thread", "container", "kind", "reason", "trace", "from", "to"])]
     pub id: Option<u64>,
 
     /// Also voluntary waits: condition variables, poll, sleep, child

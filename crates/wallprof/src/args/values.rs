@@ -7,7 +7,7 @@ use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedV
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error, ValueEnum};
 use wallprof_analysis::weights::View;
-use wallprof_model::{Reason, StallKind, StallReason};
+use wallprof_model::{Reason, StallKind, StallReason, trace_id_from_text};
 use wallprof_views::{EXPORT_FORMATS, ExportFormat};
 
 /// How user stacks are walked, by perf's names.
@@ -98,6 +98,11 @@ pub(super) fn stall_reason() -> impl TypedValueParser<Value = StallReason> {
     let names: Vec<_> = OTHER_REASONS.into_iter().chain(blocked).map(StallReason::name).collect();
     PossibleValuesParser::new(names)
         .try_map(|name| StallReason::from_name(&name).ok_or("this is no reason of a stall"))
+}
+
+/// Parses the id of a trace.
+pub(super) fn trace_id(text: &str) -> Result<String, &'static str> {
+    trace_id_from_text(text).ok_or("the id of a trace is 32 hexadecimal digits, not all of them 0")
 }
 
 /// Parses `--call-graph`: perf's users may give the size of a stack dump with `dwarf`.

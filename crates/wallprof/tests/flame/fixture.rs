@@ -204,6 +204,7 @@ fn wait(thread: ThreadKey, from_ns: u64, to_ns: u64, user: StackId) -> Stall {
         file: None,
         peer: None,
         word: None,
+        trace: None,
         meaning: None,
     }
 }

@@ -44,6 +44,7 @@ mod spin;
 mod storms;
 mod targets;
 mod timeouts;
+mod traces;
 mod trouble;
 mod waits;
 mod words;

@@ -240,7 +240,7 @@ impl Metrics {
                 continue;
             };
             let ns = kept.end.0.saturating_sub(kept.start.0);
-            let exemplar = Exemplar { of: Shown::Stall(kept.id), ns, at: epoch(kept.end) };
+            let exemplar = Exemplar { of: Shown::Stall(kept.id, kept.trace), ns, at: epoch(kept.end) };
             self.add_exemplar(&stall, exemplar);
         }
     }

@@ -172,13 +172,14 @@ fn exemplars_point_to_recorded_stalls() {
         kind: StallKind::OffCpu,
         start: MonoNs(7),
         end: MonoNs(2_000_007),
+        trace: None,
     };
     metrics.take(&stall_event(stall(1, 9, 2_000_000)));
     metrics.add_exemplars(&[kept], |mono| EpochNs(mono.0));
     assert_eq!(metrics.lost[FOLDED], 1, "the other one");
     let (_, durations) = metrics.off_cpu.iter().next().expect("a series");
     let (bucket, exemplar) = durations.exemplars.first_key_value().expect("an exemplar");
-    assert_eq!((durations.counts[*bucket], exemplar.of, exemplar.ns), (1, Shown::Stall(42), 2_000_000));
+    assert_eq!((durations.counts[*bucket], exemplar.of, exemplar.ns), (1, Shown::Stall(42, None), 2_000_000));
     assert!(metrics.without_id.is_empty(), "a stall that was not kept gets no id later");
 }
 

@@ -125,7 +125,7 @@ static struct host_map maps[] = {
     HOST_MAP(samples),         HOST_MAP(span_scratch),
     HOST_MAP(spans),           HOST_MAP(stack_scratch),
     HOST_MAP(stacks),          HOST_MAP(targets),
-    HOST_MAP(wait_words),      HOST_MAP(wait_words_version),
+    HOST_MAP(process_words),   HOST_MAP(process_words_version),
     HOST_MAP(span_probe_hits),
 };
 
@@ -235,28 +235,41 @@ long bpf_probe_read_kernel_str(void *to, u32 len, const void *from) {
 }
 
 /* The memory of processes: eight bytes at each of a few addresses. */
+#define USER_WORDS 24
 static struct {
     u64 address;
     u64 value;
-} user_memory[8];
+} user_memory[USER_WORDS];
 
-long bpf_probe_read_user(void *to, u32 len, const void *from) {
+static const u64 *user_word(u64 address) {
     u32 i;
 
-    memset(to, 0, len);
-    for (i = 0; len == 8 && i < 8; i++) {
-        if (user_memory[i].address && user_memory[i].address == (u64)from) {
-            memcpy(to, &user_memory[i].value, 8);
-            return 0;
-        }
+    for (i = 0; i < USER_WORDS; i++) {
+        if (user_memory[i].address && user_memory[i].address == address)
+            return &user_memory[i].value;
     }
-    return -14;
+    return NULL;
+}
+
+long bpf_probe_read_user(void *to, u32 len, const void *from) {
+    u32 done, more;
+
+    memset(to, 0, len);
+    for (done = 0; done < len; done += more) {
+        const u64 *word = user_word((u64)from + done);
+
+        if (!word)
+            return -14;
+        more = len - done < 8 ? len - done : 8;
+        memcpy((u8 *)to + done, word, more);
+    }
+    return 0;
 }
 
 static void write_memory(u64 address, u64 value) {
     u32 i;
 
-    for (i = 0; i < 8; i++) {
+    for (i = 0; i < USER_WORDS; i++) {
         if (!user_memory[i].address || user_memory[i].address == address) {
             user_memory[i].address = address;
             user_memory[i].value = value;
@@ -336,6 +349,9 @@ static void print_stall(const char *what, struct stall_record *stall) {
     for (i = 0; i < stall->rans && i < MAX_RAN; i++)
         printf(" ran.%u=%u:%llu:%.16s", i, stall->ran[i].thread.tid, stall->ran[i].ns,
                stall->ran[i].thread.comm);
+    if (stall->flags & STALL_TRACE)
+        printf(" trace=%llx-%llx-%llx", stall->trace.trace_id[0], stall->trace.trace_id[1],
+               stall->trace.span_id);
     printf("\n");
 }
 
@@ -451,6 +467,7 @@ static void set_field(struct host_task *of, const char *name, u64 value) {
     FIELD("nvcsw", task.nvcsw)
     FIELD("cpu", task.thread_info.cpu)
     FIELD("exec_id", task.self_exec_id)
+    FIELD("thread_pointer", task.thread.fsbase)
     FIELD("in_iowait", task.in_iowait)
     FIELD("frozen", task.frozen)
     FIELD("syscall", regs.orig_ax)
@@ -543,6 +560,16 @@ static void limit_map(const char *name, u32 capacity) {
     }
 }
 
+/* As user space does once it has found how a process publishes its traces. */
+static void set_trace(struct host_task *of, u8 access, u8 dtv_entry, u64 at) {
+    struct process_words words = {
+        .exec_id = (u32)of->task.self_exec_id, .trace = access, .trace_at = at, .dtv_entry = dtv_entry};
+    u32 tgid = of->task.tgid, zero = 0;
+
+    bpf_map_update_elem(&process_words, &tgid, &words, BPF_ANY);
+    *(u32 *)bpf_map_lookup_elem(&process_words_version, &zero) = 1;
+}
+
 static void command(char *line) {
     char verb[32] = "", name[32] = "";
     long a = 0, b = 0, c = 0;
@@ -608,6 +635,9 @@ static void command(char *line) {
         sampled_in_walk = current[cpu_now];
     else if (!strcmp(verb, "memory")) /* address, value */
         write_memory(a, b);
+    else if (!strcmp(verb,
+                     "trace")) /* task, enum trace_access and bytes of an entry << 8, address or distance */
+        set_trace(of, (u8)b, b >> 8, c);
     else if (!strcmp(verb, "begin") || !strcmp(verb, "end")) { /* cookie, stack pointer, flags */
         cookie = a;
         registers.sp = b;

@@ -55,7 +55,7 @@ struct StallMarker {
     times_ms: [f64; 2],
 }
 
-const TEXTS: usize = 6;
+const TEXTS: usize = 7;
 
 impl StallMarker {
     fn new(profile: &mut Profile, categories: &Categories, stall: &StallRecord) -> Self {
@@ -69,6 +69,7 @@ impl StallMarker {
             stall.syscall.as_deref().unwrap_or_default().to_owned(),
             stall.file.as_ref().map(|file| file.path.clone()).unwrap_or_default(),
             ran_instead.join(", "),
+            stall.trace.map(|ids| ids.trace_id()).unwrap_or_default(),
         ];
         StallMarker {
             name: profile.intern_string(&stall_name(stall)),
@@ -114,6 +115,7 @@ impl StaticSchemaMarker for StallMarker {
         text("syscall", "System call"),
         text("file", "File"),
         text("ranInstead", "Ran instead"),
+        text("trace", "Trace"),
         duration("late", "Late by"),
         duration("runnable", "Waited for a CPU"),
     ];

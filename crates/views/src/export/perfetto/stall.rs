@@ -85,6 +85,8 @@ fn described(out: &mut Sequence<'_>, mut event: TrackEvent, stall: &StallRecord)
     annotations.pointer("lock", stall.lock.as_ref().map(|lock| lock.address));
     let owner = stall.lock.as_ref().and_then(|lock| lock.owner.as_ref());
     annotations.text("lock owner", owner.map(thread_name).as_deref());
+    annotations.text("trace_id", stall.trace.map(|ids| ids.trace_id()).as_deref());
+    annotations.text("span_id", stall.trace.map(|ids| ids.span_id()).as_deref());
     annotations.text("file", stall.file.as_ref().map(|file| file.path.as_str()));
     if let Some(fault) = &stall.fault {
         annotations.pointer("fault address", Some(fault.address));
