@@ -23,7 +23,6 @@ struct trace_record {
 /* Behind a thread's pointer to itself: its vector of blocks. glibc's has its length two words before, and the
  * generation of modules that it is of in its first word; musl's has its length there. */
 #define DTV_AT 8
-#define GLIBC_DTV_ENTRY 16
 
 /* Of `other`, which sleepable programs alone may read; without it, of the current task. */
 ALWAYS_INLINE bool read_memory(void *to, u32 bytes, u64 from, struct task_struct *other) {

@@ -212,6 +212,10 @@ enum trace_access {
                              number and offset */
 };
 
+/* Bytes of an entry in a thread's vector of blocks: a block and what to free, or the block alone. */
+#define GLIBC_DTV_ENTRY 16
+#define MUSL_DTV_ENTRY 8
+
 /* What the threads of a process say in words of its memory. User space finds them. */
 struct process_words {
     u64 wait;       /* the address of what they wait for; 0: none */
@@ -221,7 +225,7 @@ struct process_words {
     u8 bytes;       /* of that word: 1 to 8 */
     u8 is_pointer;  /* `wait` has a pointer to the word */
     u8 trace;       /* enum trace_access */
-    u8 dtv_entry;   /* bytes of an entry in a thread's vector of blocks: 16 with glibc, 8 with musl */
+    u8 dtv_entry;   /* GLIBC_DTV_ENTRY or MUSL_DTV_ENTRY */
     u8 unused[4];
 };
 

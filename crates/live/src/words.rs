@@ -85,7 +85,8 @@ pub struct Words {
 struct ModuleWords {
     wait: Option<ExportedWord>,
     trace: Option<TraceVariable>,
-    is_musl: bool,
+    /// `None`: nobody has asked.
+    is_musl: Option<bool>,
 }
 
 /// A word in a file, at an ELF virtual address.
@@ -106,11 +107,10 @@ impl Words {
     /// has no time left.
     pub fn of(&mut self, code: &ChangedCode, known: &Mutex<KnownProcesses>) -> Result<ProcessWords, ()> {
         let mut words = ProcessWords { exec_id: code.exec_id, ..ProcessWords::default() };
-        for range in &code.ranges {
-            let Some(module) = range.module else { continue };
+        let modules = || code.ranges.iter().filter_map(|range| Some((range.module?, range.bias)));
+        for (module, bias) in modules() {
             let found = self.of_module(module, known)?;
-            let mapped = |address: u64| address.wrapping_sub(range.bias);
-            words.is_musl |= found.is_musl;
+            let mapped = |address: u64| address.wrapping_sub(bias);
             words.wait = words.wait.or_else(|| {
                 found.wait.map(|word| WaitWord {
                     address: mapped(word.address),
@@ -128,6 +128,11 @@ impl Words {
                 })
             });
         }
+        if words.trace.is_some_and(|trace| trace.is_in_a_block()) {
+            for (module, _) in modules() {
+                words.is_musl |= self.is_musl(module, known)?;
+            }
+        }
         Ok(words)
     }
 
@@ -139,29 +144,29 @@ impl Words {
         if let Some(words) = self.modules.get(&module) {
             return Ok(*words);
         }
-        let file = lock(known).processes.module_file(module);
-        let words = match file {
-            Some(file) => {
-                let owner = file.payer().owner;
-                if !lock(known).has_time(owner) {
-                    return Err(());
-                }
-                let cpu_before_ns = clock::thread_cpu_ns();
-                let words = ModuleWords {
-                    wait: self.read(&file),
-                    trace: trace_variable(&file),
-                    is_musl: is_musl(&file),
-                };
-                lock(known).charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
-                words
-            }
-            None => ModuleWords::default(),
+        let read = |file: &ModuleFile| ModuleWords {
+            wait: self.read(file),
+            trace: trace_variable(file),
+            is_musl: None,
         };
+        let words = charged(module, known, read)?.unwrap_or_default();
         if self.modules.len() >= MOST_MODULES {
             self.modules.clear();
         }
         self.modules.insert(module, words);
         Ok(words)
+    }
+
+    fn is_musl(&mut self, module: ModuleId, known: &Mutex<KnownProcesses>) -> Result<bool, ()> {
+        let cached = self.modules.get(&module).and_then(|words| words.is_musl);
+        if let Some(is_musl) = cached {
+            return Ok(is_musl);
+        }
+        let is_musl = charged(module, known, is_musl)?.unwrap_or(false);
+        if let Some(words) = self.modules.get_mut(&module) {
+            words.is_musl = Some(is_musl);
+        }
+        Ok(is_musl)
     }
 
     fn read(&self, file: &ModuleFile) -> Option<ExportedWord> {
@@ -172,6 +177,24 @@ impl Words {
         let definition = self.sources.number(source)?;
         Some(ExportedWord { address, definition, bytes: place.bytes, is_pointer: place.is_pointer })
     }
+}
+
+/// What is read of a module's file, on the account of its owner. `None`: the module has no file. `Err`: the owner has no
+/// time left.
+fn charged<T>(
+    module: ModuleId,
+    known: &Mutex<KnownProcesses>,
+    read: impl FnOnce(&ModuleFile) -> T,
+) -> Result<Option<T>, ()> {
+    let Some(file) = lock(known).processes.module_file(module) else { return Ok(None) };
+    let owner = file.payer().owner;
+    if !lock(known).has_time(owner) {
+        return Err(());
+    }
+    let cpu_before_ns = clock::thread_cpu_ns();
+    let found = read(&file);
+    lock(known).charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
+    Ok(Some(found))
 }
 
 /// musl is one file, the dynamic linker and the C library: its name and folder differ from one distribution to the next.

@@ -15,7 +15,8 @@ pub struct ProcessWords {
     pub exec_id: u32,
     pub wait: Option<WaitWord>,
     pub trace: Option<TraceAccess>,
-    /// The C library is musl, whose vectors of thread-local blocks differ from glibc's.
+    /// The C library is musl, whose vectors of thread-local blocks differ from glibc's. `false` also where no variable
+    /// is in such a block.
     pub is_musl: bool,
 }
 
@@ -44,9 +45,12 @@ pub enum TraceAccess {
     Descriptor(u64),
 }
 
-/// Bytes of an entry in a thread's vector of blocks: a block and what to free, or the block alone.
-const GLIBC_DTV_ENTRY: u8 = 16;
-const MUSL_DTV_ENTRY: u8 = 8;
+impl TraceAccess {
+    /// The code finds the variable in a thread's vector of blocks, which differs from one C library to the next.
+    pub fn is_in_a_block(self) -> bool {
+        matches!(self, TraceAccess::IndexAt(_) | TraceAccess::Descriptor(_))
+    }
+}
 
 impl ProcessWords {
     fn is_empty(&self) -> bool {
@@ -56,7 +60,7 @@ impl ProcessWords {
     fn record(self) -> process_words {
         let mut record = process_words {
             exec_id: self.exec_id,
-            dtv_entry: if self.is_musl { MUSL_DTV_ENTRY } else { GLIBC_DTV_ENTRY },
+            dtv_entry: (if self.is_musl { c::MUSL_DTV_ENTRY } else { c::GLIBC_DTV_ENTRY }) as u8,
             ..process_words::default()
         };
         if let Some(word) = self.wait {
