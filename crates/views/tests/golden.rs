@@ -62,7 +62,7 @@ fn stalls(fixture: &Fixture, style: &Style) -> String {
         .stalls
         .iter()
         .for_each(|stall| text.write(&mut out, stall, &fixture.surroundings_of(stall)).unwrap());
-    text.finish(&mut out).unwrap();
+    text.finish(&mut out, true).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -77,7 +77,7 @@ fn stall_groups(fixture: &Fixture, top: usize, style: &Style) -> String {
         let longest = fixture.stalls.iter().find(|stall| stall.id == group.longest).unwrap();
         text.write(&mut out, group, longest, &beside).unwrap();
     }
-    text.finish(&mut out, &stacks).unwrap();
+    text.finish(&mut out, &stacks, true).unwrap();
     String::from_utf8(out).unwrap()
 }
 

@@ -21,7 +21,7 @@ fn write_all(fixture: &Fixture, style: &Style, out: &mut impl Write) -> io::Resu
     report_text(out, &report, style)?;
     let mut text = StallsText::new(&fixture.info, style);
     fixture.stalls.iter().try_for_each(|stall| text.write(out, stall, &fixture.surroundings_of(stall)))?;
-    text.finish(out)
+    text.finish(out, false)
 }
 
 fn write_all_json(fixture: &Fixture, out: &mut impl Write) -> io::Result<()> {
@@ -173,7 +173,10 @@ fn empty_recording_is_reported_as_empty() {
     let text = text(&fixture, &Style::plain());
     assert!(text.contains("No thread was kept waiting for 100 µs or longer."));
     assert!(text.contains("No thread was recorded."));
-    assert!(text.contains("No stall matches."));
+    assert!(text.contains("No stall matches. Voluntary waits are left out unless --all is given."));
+    let mut out = Vec::new();
+    StallsText::new(&fixture.info, &Style::plain()).finish(&mut out, true).unwrap();
+    assert_eq!(out, b"No stall matches.\n");
 }
 
 /// Takes a few bytes, then has no reader.

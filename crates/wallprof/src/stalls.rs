@@ -32,6 +32,7 @@ pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
     let each = args.each || args.id.is_some();
     let holders = if args.json || each { holders(&recording)? } else { Holders::default() };
     let mut context = Context {
+        has_voluntary: criteria.all,
         counters: recording.counters()?,
         marks: recording.marks()?,
         spans: SpansAround::new(recording.spans()?),
@@ -65,6 +66,8 @@ fn holders(recording: &Recording) -> Result<Holders, Failure> {
 
 /// What is known of a recording beside its stalls, and the holders of locks.
 struct Context<'r> {
+    /// Voluntary waits are among the stalls.
+    has_voluntary: bool,
     counters: Counters<'r>,
     marks: Vec<Mark>,
     spans: SpansAround,
@@ -113,7 +116,7 @@ fn write_each(
         let stall = stall?;
         text.write(&mut out, &stall, &context.surroundings(&stall)?)?;
     }
-    Ok(text.finish(&mut out)?)
+    Ok(text.finish(&mut out, context.has_voluntary)?)
 }
 
 fn write_groups(
@@ -134,7 +137,7 @@ fn write_groups(
         let longest = found.ok_or_else(|| no_such_stall(group.longest))?;
         text.write(&mut out, group, &longest, &context.surroundings(&longest)?)?;
     }
-    Ok(text.finish(&mut out, &stacks)?)
+    Ok(text.finish(&mut out, &stacks, context.has_voluntary)?)
 }
 
 /// All stalls, or the one with this id.

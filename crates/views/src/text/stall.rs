@@ -22,7 +22,12 @@ const STACK_INDENT: usize = 6;
 /// Counters and marks shown of a stall; JSON has all.
 const MOST_COUNTERS: usize = 6;
 const MOST_MARKS: usize = 4;
-pub(super) const NONE_MATCHES: &str = "No stall matches. Voluntary waits are left out unless --all is given.";
+
+/// Says that there are no stalls. `has_voluntary`: voluntary waits were looked at, too.
+pub(super) fn write_none(out: &mut impl Write, has_voluntary: bool) -> io::Result<()> {
+    let hint = if has_voluntary { "" } else { " Voluntary waits are left out unless --all is given." };
+    writeln!(out, "No stall matches.{hint}")
+}
 
 /// Writes stalls as they come, in constant memory, and a summary at the end.
 pub struct StallsText<'a> {
@@ -74,13 +79,14 @@ impl<'a> StallsText<'a> {
         self.write_waker(out, stall)
     }
 
-    /// Writes the number of stalls that were shown, and a hint where there are none.
+    /// Writes the number of stalls that were shown. Where there are none, and voluntary waits were not looked at
+    /// (`has_voluntary`), a hint.
     ///
     /// # Errors
     /// The error of `out`; a broken pipe among them.
-    pub fn finish(self, out: &mut impl Write) -> io::Result<()> {
+    pub fn finish(self, out: &mut impl Write, has_voluntary: bool) -> io::Result<()> {
         if self.shown == 0 {
-            return writeln!(out, "{NONE_MATCHES}");
+            return write_none(out, has_voluntary);
         }
         let stalls = counted(self.shown, "stall", "stalls");
         writeln!(out, "{stalls}, {} in all", time(self.late_ns, self.style))

@@ -7,7 +7,7 @@ use wallprof_analysis::equal_stacks::NamedThread;
 use wallprof_analysis::{Class, EqualStacks, StackGroup};
 use wallprof_model::profile::{RecordingInfo, StallRecord};
 
-use super::stall::{NONE_MATCHES, StallsText, named, reason_name};
+use super::stall::{StallsText, named, reason_name, write_none};
 use crate::function::meaning_name;
 use crate::line::{Word, write_wrapped};
 use crate::style::{Ink, Style};
@@ -61,14 +61,15 @@ impl<'a> StallGroupsText<'a> {
         writeln!(out)
     }
 
-    /// Writes the sums of all groups of `stacks`, and how many of them were not written.
+    /// Writes the sums of all groups of `stacks`, and how many of them were not written. `has_voluntary`: voluntary
+    /// waits were looked at, too.
     ///
     /// # Errors
     /// The error of `out`; a broken pipe among them.
-    pub fn finish(self, out: &mut impl Write, stacks: &EqualStacks) -> io::Result<()> {
+    pub fn finish(self, out: &mut impl Write, stacks: &EqualStacks, has_voluntary: bool) -> io::Result<()> {
         let groups = stacks.ranked();
         if groups.is_empty() {
-            return writeln!(out, "{NONE_MATCHES}");
+            return write_none(out, has_voluntary);
         }
         let (stalls, ns) = sums(&groups);
         let all = counted(stalls + stacks.ungrouped, "stall", "stalls");
