@@ -25,6 +25,7 @@
 #   make peers     measures wallprof beside other profilers, and writes docs/peers: half an hour on an idle machine
 #   make reproducible  builds the release in two folders: different bytes are an error
 #   make idle      servers without clients and a shell under `watch -a`: ten minutes as root on an idle machine
+#   make idle-trixie    the same with the servers of Debian 13
 #   make causes    real software with a planted cause: whether the first finding names it, as root
 #   make causes-trixie   the same with the runtimes and servers of Debian 13
 #   make fleet     a fleet's tables, generated from recordings: the questions of docs/fleet.md in DuckDB and ClickHouse
@@ -135,7 +136,7 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: confirm rerecord rerecord-causes goldens kubernetes kubernetes-packages packages packages-test demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: confirm rerecord rerecord-causes goldens kubernetes kubernetes-packages packages packages-test demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle idle-trixie causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
 .PHONY: packaging-packages packages-test-packages build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
@@ -269,6 +270,9 @@ soak: release soak-packages
 # packages of some start a server of their own.
 idle: release idle-packages
 	$(SUDO) env PATH="$$PATH" tests/idle/run.sh
+
+idle-trixie: release trixie-packages
+	$(SUDO) tests/debian/root.sh tests/idle/run.sh -w target/debian/wallprof
 
 # Not in CI: ten minutes, and most of its programs are not installed there. CASES names some of them, RUNS is the
 # number of runs of each. A case whose packages are missing is skipped with a message.
