@@ -262,6 +262,17 @@ async function followsAFinding(page) {
     (await page.locator("#detail").innerText()) === shown && (await table(page)).count === count,
     "the link opens the same view",
   );
+  // The link of an exemplar.
+  const [, id] = /id=(\d+)/.exec(link);
+  await open(page, `stall=${id}`);
+  check((await page.locator("#detail").innerText()) === shown, "the stall of an exemplar is open");
+  await page.waitForFunction(() => /z=/.test(location.hash));
+  const zoomed = await page.evaluate(() => location.hash);
+  check(zoomed.includes(`id=${id}`), `its time is shown: ${zoomed}`);
+  await open(page, "stall=4294967295");
+  const missing = await page.locator("#detail").innerText();
+  check(missing.includes("stall 4294967295 is not on this page"), `a stall of another recording: ${missing}`);
+  await open(page, link);
   await page.screenshot({ path: picture });
 }
 

@@ -119,11 +119,18 @@ class App {
     this.#findings(FINDINGS_AT_FIRST);
     this.#quality();
     document.addEventListener("keydown", (event) => this.#key(event));
-    window.addEventListener("hashchange", () => {
-      this.view = viewOfFragment(location.hash, this.limits);
-      this.changed();
-    });
+    window.addEventListener("hashchange", () => this.open());
     new ResizeObserver(() => this.changed()).observe(byId("main"));
+  }
+
+  /** Shows what the address asks for. */
+  open() {
+    this.view = viewOfFragment(location.hash, this.limits);
+    const { stall, opens } = this.view;
+    const found = opens ? this.model.stalls.find(stall) : -1;
+    if (found >= 0) this.#openStall(found);
+    this.update();
+    if (opens) byId("detail").scrollIntoView({ block: "nearest" });
   }
 
   #actions() {
@@ -260,7 +267,7 @@ class App {
     const { stalls } = this.model;
     const { view, timeline } = this;
     view.stall = stalls.id[stall];
-    const [from, to] = timeline.zoom;
+    const [from, to] = view.zoom ?? [0, this.model.duration];
     const pixels = (stalls.duration[stall] / (to - from)) * timeline.plotWidth;
     if (stalls.end(stall) < from || stalls.start[stall] > to || pixels < 6)
       view.zoom = timeline.around(stall);
@@ -527,9 +534,27 @@ class App {
   #detail() {
     const { model, view } = this;
     const section = byId("detail");
-    const stall = view.stall === null ? -1 : model.stalls.find(view.stall);
-    section.hidden = stall < 0;
-    if (stall < 0) return;
+    section.hidden = view.stall === null;
+    if (view.stall === null) return;
+    const close = el(
+      "button",
+      {
+        onclick: () => {
+          view.stall = null;
+          this.changed();
+        },
+      },
+      "Close",
+    );
+    const stall = model.stalls.find(view.stall);
+    if (stall < 0) {
+      const why =
+        "it is of another time, or one of the short ones that a large page leaves out; " +
+        `wallprof stalls --id ${view.stall} looks for it in the recording`;
+      return section.replaceChildren(
+        el("h2", {}, `stall ${view.stall} is not on this page`, el("span", { class: "note" }, why), close),
+      );
+    }
     const { stalls, threads, clock } = model;
     const facts = this.#facts(stall)
       .filter(([, value]) => value)
@@ -546,16 +571,7 @@ class App {
           `stall ${stalls.id[stall]} at ${clock.text(stalls.start[stall])}; n and p show the next and the previous one of the table`,
         ),
         el("button", { onclick: () => this.timeline.act.zoom(this.timeline.around(stall)) }, "Zoom"),
-        el(
-          "button",
-          {
-            onclick: () => {
-              view.stall = null;
-              this.changed();
-            },
-          },
-          "Close",
-        ),
+        close,
       ),
       el(
         "div",
@@ -813,7 +829,7 @@ async function main() {
   setColours(model);
   byId("loading").remove();
   const app = new App(model);
-  app.update();
+  app.open();
   // Since the start of the navigation, by the page's own clock.
   root.dataset.readyMs = performance.now().toFixed(0);
 }

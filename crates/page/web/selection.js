@@ -12,6 +12,7 @@ export function emptyView() {
     states: null,
     text: "",
     stall: null,
+    opens: false,
     sort: "late",
     ascending: false,
     all: false,
@@ -49,7 +50,10 @@ export function fragmentOf(view) {
   return parts.join("&");
 }
 
-/** The view of a fragment. What cannot be read, or lies outside the recording, is left out. */
+/**
+ * The view of a fragment. What cannot be read, or lies outside the recording, is left out. `stall=N` is the link of an
+ * exemplar: the page opens that stall.
+ */
 export function viewOfFragment(fragment, limits) {
   const view = emptyView();
   for (const part of fragment.replace(/^#/, "").split("&")) {
@@ -66,9 +70,15 @@ const FRAGMENT_READERS = {
   th: (view, value, limits) => (view.threads = setOf(value, limits.threads)),
   s: (view, value) => (view.states = setOf(value, 32)),
   q: (view, value) => (view.text = plain(value)),
-  id: (view, value) => (view.stall = /^\d+$/.test(value) ? Number(value) : null),
-  f: (view, value, limits) =>
-    (view.finding = /^\d+$/.test(value) && Number(value) < limits.findings ? Number(value) : null),
+  id: (view, value) => (view.stall = numberOf(value)),
+  stall: (view, value) => {
+    view.stall = numberOf(value);
+    view.opens = view.stall !== null;
+  },
+  f: (view, value, limits) => {
+    const finding = numberOf(value);
+    view.finding = finding !== null && finding < limits.findings ? finding : null;
+  },
   sort: (view, value) => {
     const name = value.replace(/^-/, "");
     if (!SORTS.includes(name)) return;
@@ -80,6 +90,10 @@ const FRAGMENT_READERS = {
   find: (view, value) => (view.search = plain(value)),
   c: (view, value) => (view.counters = new Set(value.split(",").filter(Boolean).map(plain))),
 };
+
+function numberOf(value) {
+  return /^\d+$/.test(value) ? Number(value) : null;
+}
 
 function rangeOf(value, { duration }) {
   const found = /^(\d+)-(\d+)$/.exec(value);

@@ -303,15 +303,24 @@ test("a view comes back from its fragment", () => {
     reversed: true,
     search: "x",
     counters: new Set(["a,b", "c"]),
+    opens: false,
   };
   assert.deepEqual(viewOfFragment(`#${fragmentOf(view)}`, limits), view);
   assert.equal(fragmentOf(emptyView()), "");
+});
+
+test("the link of an exemplar opens its stall", () => {
+  const limits = { duration: 1000, threads: 5, findings: 0 };
+  const view = viewOfFragment("#stall=42", limits);
+  assert.deepEqual(view, { ...emptyView(), stall: 42, opens: true });
+  assert.equal(fragmentOf(view), "id=42");
 });
 
 test("a damaged fragment is a view of everything", () => {
   const limits = { duration: 1000, threads: 5, findings: 0 };
   for (const text of [
     "#t=5-1&z=a-b&th=9,x&s=99&id=-1&f=0&sort=evil",
+    "#stall=4x",
     "#%%%&&=&q=%E0%A4%A",
     "#__proto__=1&constructor=x",
   ]) {

@@ -12,7 +12,7 @@ use wallprof_model::histogram::Cell;
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{
     ClockAnchor, EpochNs, EpochSecond, Event, IntrusionDelta, Loss, Metric, MonoNs, PodContainers, Span,
-    SpanBudgets, SpanDelta, StallKind, ThreadInfo, ThreadKey, short_container,
+    SpanBudgets, SpanDelta, StallKind, StallReason, ThreadInfo, ThreadKey, short_container,
 };
 
 use crate::durations::{Durations, Exemplar, Shown};
@@ -65,6 +65,8 @@ struct StallWithoutId {
     kind: StallKind,
     start: MonoNs,
     labels: Labels,
+    /// How long the thread waited for a CPU, ns; 0 where that was not why it stalled.
+    run_queue_ns: u64,
 }
 
 pub struct Metrics {
@@ -240,8 +242,8 @@ impl Metrics {
                 continue;
             };
             let ns = kept.end.0.saturating_sub(kept.start.0);
-            let exemplar = Exemplar { of: Shown::Stall(kept.id, kept.trace), ns, at: epoch(kept.end) };
-            self.add_exemplar(&stall, exemplar);
+            let of = Shown::Stall(kept.id, kept.trace);
+            self.add_exemplar(&stall, Exemplar { of, ns, at: epoch(kept.end) });
         }
     }
 
@@ -441,8 +443,14 @@ impl Metrics {
         if self.without_id.len() == MAX_WITHOUT_ID {
             self.without_id.pop_front();
         }
-        let (thread, kind, start) = (stall.thread, stall.kind, stall.start);
-        self.without_id.push_back(StallWithoutId { thread, kind, start, labels });
+        let is_in_run_queue = matches!(stall.reason, StallReason::Runnable | StallReason::Preempted);
+        self.without_id.push_back(StallWithoutId {
+            thread: stall.thread,
+            kind: stall.kind,
+            start: stall.start,
+            labels,
+            run_queue_ns: if is_in_run_queue { stall.runnable_ns } else { 0 },
+        });
     }
 
     /// The wall clock at `at`, by the last reading of both clocks.
@@ -462,9 +470,15 @@ impl Metrics {
     }
 
     fn add_exemplar(&mut self, stall: &StallWithoutId, exemplar: Exemplar) {
+        let of_thread = || Labels { reason: None, ..stall.labels.clone() };
+        if stall.run_queue_ns > 0
+            && let Some(durations) = self.run_queue.get_mut(&of_thread())
+        {
+            durations.set_exemplar(Exemplar { ns: stall.run_queue_ns, ..exemplar });
+        }
         let series = match stall.kind {
             StallKind::OffCpu => self.off_cpu.get_mut(&stall.labels),
-            StallKind::Fault => self.fault.get_mut(&Labels { reason: None, ..stall.labels.clone() }),
+            StallKind::Fault => self.fault.get_mut(&of_thread()),
         };
         if let Some(durations) = series {
             durations.set_exemplar(exemplar);

@@ -2,7 +2,7 @@
 //! What each event changes.
 
 use wallprof_model::{
-    IntrusionKind, Meaning, MeaningSource, Reason, SpanSource, SpanState, SpanStates, StallReason, ThreadRef,
+    IntrusionKind, Meaning, MeaningSource, Reason, SpanSource, SpanState, SpanStates, ThreadRef,
 };
 
 use wallprof_model::histogram::{Cell, bucket_from_ns};
@@ -181,6 +181,32 @@ fn exemplars_point_to_recorded_stalls() {
     let (bucket, exemplar) = durations.exemplars.first_key_value().expect("an exemplar");
     assert_eq!((durations.counts[*bucket], exemplar.of, exemplar.ns), (1, Shown::Stall(42, None), 2_000_000));
     assert!(metrics.without_id.is_empty(), "a stall that was not kept gets no id later");
+}
+
+#[test]
+fn exemplar_of_the_run_queue_is_a_stall_that_waited_for_a_cpu() {
+    let mut metrics = metrics();
+    let cell = Cell { count: 1, total_ns: 900_000, max_ns: 900_000 };
+    let (thread, bucket) = (ThreadKey(1), bucket_from_ns(900_000));
+    metrics.take(&Event::Latency(LatencyDelta { thread, metric: Metric::RunQueue, bucket, cell }));
+    let late = |reason, start| {
+        let waits = Stall { blocked_ns: 100_000, runnable_ns: 900_000, ..stall(1, start, 1_000_000) };
+        stall_event(Stall { reason, ..waits })
+    };
+    let kept = |id, start| KeptStall {
+        id,
+        thread,
+        kind: StallKind::OffCpu,
+        start: MonoNs(start),
+        end: MonoNs(start + 1_000_000),
+        trace: None,
+    };
+    metrics.take(&late(StallReason::Runnable, 7));
+    metrics.take(&late(StallReason::Blocked(Reason::Lock), 9));
+    metrics.add_exemplars(&[kept(42, 7), kept(43, 9)], |mono| EpochNs(mono.0));
+    let (_, durations) = metrics.run_queue.iter().next().expect("a series");
+    let exemplars: Vec<_> = durations.exemplars.values().map(|exemplar| (exemplar.of, exemplar.ns)).collect();
+    assert_eq!(exemplars, [(Shown::Stall(42, None), 900_000)]);
 }
 
 #[test]
