@@ -53,7 +53,7 @@ pub struct RecordingInfo {
     pub budgets: SpanBudgets,
     /// The shortest stall that has a record, ns. Shorter waits are in ledgers, latencies and samples only.
     pub min_stall_ns: u64,
-    /// False for a recording whose writer was killed: `end` is then the last time that it holds.
+    /// False for a recording whose writer was killed, or still writes: `end` is then the last time that it holds.
     pub ended_cleanly: bool,
     /// Names of the extra events, by index.
     pub events: Vec<String>,
@@ -68,6 +68,9 @@ pub struct RecordingInfo {
 }
 
 impl RecordingInfo {
+    /// What readers say of a recording that has not ended cleanly. The file does not show which of both it is.
+    pub const NO_END: &str = "The recording has no end: its recorder was killed, or still records.";
+
     /// The `command` of a recording of every thread of the machine.
     pub const ALL_THREADS: &str = "all threads";
 

@@ -303,7 +303,7 @@ class App {
         el(
           "p",
           { class: "warning" },
-          "The recorder was killed: the recording ends with the last second that it wrote.",
+          "The recording has no end: its recorder was killed, or still records.",
         ),
       );
     }

@@ -28,15 +28,15 @@ use crate::tail;
 pub fn write(file: &Path, output: &Path, rules: &Rules) -> Result<(), Failure> {
     check_name(output)?;
     let recording = open_recording(file, rules)?;
-    to_file(output, &[file], |out| write_page(out, &recording))
+    to_file(output, &[file], |out| write_page(out, &recording, false))
 }
 
-/// Prints the page of a recording.
+/// Prints the page of the last minutes of a recording that goes on. The page ends where it was asked to.
 ///
 /// # Errors
 /// The recording cannot be read; stdout cannot be written.
 pub fn print(recording: &Recording) -> Result<(), Failure> {
-    to_stdout(|out| write_page(out, recording))
+    to_stdout(|out| write_page(out, recording, true))
 }
 
 fn check_name(output: &Path) -> Result<(), Failure> {
@@ -51,8 +51,9 @@ fn check_name(output: &Path) -> Result<(), Failure> {
 }
 
 /// Reads each kind of row once.
-fn write_page(out: &mut dyn Write, recording: &Recording) -> Result<(), WriteFailure> {
-    let background = Background::read(recording)?;
+fn write_page(out: &mut dyn Write, recording: &Recording, goes_on: bool) -> Result<(), WriteFailure> {
+    let mut background = Background::read(recording)?;
+    background.info.ended_cleanly |= goes_on;
     let threads = ordered(&background.threads);
     let ledger = bins::ledger(recording, &background.info, &threads)?;
     let slots = Slots::new(&background.info, &threads, &ledger);

@@ -2,6 +2,7 @@
 //! The texts above the boxes of a flame graph, and the parts of the recording that are not in the picture.
 
 use wallprof_analysis::weights::{Side, Tree, View};
+use wallprof_model::profile::RecordingInfo;
 
 use super::Flame;
 use super::footer::footer;
@@ -84,7 +85,7 @@ fn notes(flame: &Flame<'_>, tree: &Tree) -> Vec<String> {
         notes.push(format!("{ns} of blocked time are left out: the waker is not known."));
     }
     if !flame.info.ended_cleanly {
-        notes.push("The recorder was killed: the recording ends with the last second it wrote.".into());
+        notes.push(RecordingInfo::NO_END.into());
     }
     notes
 }

@@ -96,7 +96,7 @@ struct RecordingJson<'a> {
     labels: &'a Labels,
     /// Shorter waits are no stalls.
     min_stall_ns: u64,
-    /// `false`: the recorder was killed; the end of the recording may be missing.
+    /// `false`: the recorder was killed, and the end of the recording may be missing; or it still records.
     ended_cleanly: bool,
 }
 

@@ -34,8 +34,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
         }
     }
     if !report.info.ended_cleanly {
-        let warning = "The recorder was killed: the recording ends with the last second it wrote.";
-        writeln!(out, "{}", style.paint(Ink::Warning, warning))?;
+        writeln!(out, "{}", style.paint(Ink::Warning, RecordingInfo::NO_END))?;
     }
     Ok(())
 }
