@@ -102,12 +102,13 @@ pub struct Follower {
 impl Follower {
     /// Starts the thread. Waits up to [`FIRST_LOOK`] until the walker has the tables of all known processes
     /// and of
-    /// `expected`, the files that will be mapped soon.
+    /// `expected`, the files that will be mapped soon. `held` is the command that waits for its exec.
     pub fn start(
         code: CodeSide,
         known: KnownProcesses,
         expected: Vec<PathBuf>,
         words: Words,
+        held: Option<u32>,
     ) -> io::Result<Self> {
         let known = Arc::new(Mutex::new(known));
         let counts = Arc::new(TableCounts::default());
@@ -123,7 +124,7 @@ impl Follower {
             // Without the rings there is no news. Every stack then records that it has no table.
             let parts = code.split();
             let thread = parts.and_then(|(tables, watch)| {
-                FollowerThread::new(tables, watch, known_there, counts_there, candidates_there, words)
+                FollowerThread::new(tables, watch, known_there, counts_there, candidates_there, words, held)
             });
             let _ = thread.and_then(|mut thread| {
                 thread.expect(&expected);
@@ -220,6 +221,8 @@ struct FollowerThread {
     retry_at: Instant,
     /// The recorder's own program.
     own: Option<ModuleId>,
+    /// The command that waits for its exec, with its process image until then.
+    command: Option<(u32, u32)>,
     /// Modules whose tables did not fit.
     refused: HashSet<ModuleId>,
     /// When the refused modules were last tried again.
@@ -235,8 +238,15 @@ impl FollowerThread {
         counts: Arc<TableCounts>,
         candidates: Arc<Candidates>,
         words: Words,
+        held: Option<u32>,
     ) -> io::Result<Self> {
-        let own = std::env::current_exe().ok().and_then(|path| lock(&known).processes.module_at(&path));
+        let (own, command) = {
+            let mut known = lock(&known);
+            let image = |pid| Some((pid, known.processes.newest_generation(pid)?));
+            let command = held.and_then(image);
+            let own = std::env::current_exe().ok();
+            (own.and_then(|path| known.processes.module_at(&path)), command)
+        };
         Ok(FollowerThread {
             candidates,
             words,
@@ -253,6 +263,7 @@ impl FollowerThread {
             waiting: Vec::new(),
             retry_at: Instant::now(),
             own,
+            command,
             refused: HashSet::new(),
             refused_at: Instant::now(),
             round: 0,
@@ -346,16 +357,16 @@ impl FollowerThread {
             self.retry_refused();
         }
         if self.retry_at <= Instant::now() {
-            let mut waiting = std::mem::take(&mut self.waiting);
-            if let Some(own) = self.own.filter(|own| waiting.contains(own) && !self.used().contains(own)) {
-                waiting.retain(|module| *module != own);
-                self.held.remove(&own);
-            }
+            let waiting = std::mem::take(&mut self.waiting);
             self.enqueue(waiting);
         }
         let mut missing = Vec::new();
         for code in changed {
+            let unwanted = self.own.filter(|_| self.runs_own(&code));
             for module in code.ranges.iter().filter_map(|range| range.module) {
+                if unwanted == Some(module) {
+                    continue;
+                }
                 if let Entry::Vacant(place) = self.held.entry(module) {
                     place.insert(Held::Absent);
                     missing.push(module);
@@ -363,20 +374,15 @@ impl FollowerThread {
             }
             self.show(code);
         }
-        self.postpone_own(&mut missing);
         self.enqueue(missing);
         // This follows the lists, so that no list refers to an evicted module.
         self.forget_modules(&evicted);
     }
 
-    /// A command that the recorder starts is the recorder's own program until its exec. The table of that program takes
-    /// longer than all that the command needs: it is built later, if something still runs it.
-    fn postpone_own(&mut self, missing: &mut Vec<ModuleId>) {
-        let postponed = missing.extract_if(.., |module| self.own == Some(*module));
-        if let Some(own) = postponed.last() {
-            self.retry_at = Instant::now() + RETRY;
-            self.waiting.push(own);
-        }
+    /// Whether a process is the recorder, or its command before the exec. The table of their program takes longer than
+    /// all that a command needs, and they run only what the recorder does.
+    fn runs_own(&self, code: &ChangedCode) -> bool {
+        code.pid == std::process::id() || self.command == Some((code.pid, code.exec_id))
     }
 
     /// Smaller files are built first: the table of a big program takes as long as those of all its libraries.

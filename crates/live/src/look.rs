@@ -72,7 +72,7 @@ impl Look {
         known.start_charging();
         let sources = Arc::new(WordSources::default());
         let words = ReadWords { rules: Some(rules.clone()), sources: sources.clone() };
-        let follower = Follower::start(code, known, Vec::new(), Words::new(rules.clone(), sources))
+        let follower = Follower::start(code, known, Vec::new(), Words::new(rules.clone(), sources), None)
             .map_err(|error| SessionError::Reading { what: "news about mappings", error })?;
         Ok(Look { probe, follower, stacks: Stacks::default(), rules, words, holders })
     }

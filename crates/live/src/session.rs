@@ -163,12 +163,12 @@ impl Session<Probes> {
         known.start_charging();
         let sources = Arc::new(WordSources::default());
         let words = Words::new(Arc::clone(&rules), Arc::clone(&sources));
-        let follower = Follower::start(code, known, expected, words)
-            .map_err(|error| ProbeError::Reading { what: "news about mappings", error })?;
         let held = match options.targets {
             Targets::Command(pid) => Some(pid),
             _ => None,
         };
+        let follower = Follower::start(code, known, expected, words, held)
+            .map_err(|error| ProbeError::Reading { what: "news about mappings", error })?;
         let guard = Guard::new(&options.guarded);
         let mut session = Session::new(probes, follower, guard, options.min_stall_ns);
         session.accounts.set_unsampled(options.sample_hz == 0);

@@ -365,18 +365,15 @@ pub fn target_set(given: &GivenTargets, files: &dyn Files) -> Result<TargetSet, 
     })
 }
 
-/// Files whose unwind tables are built first: those of the command, and of this program, which runs until the
-/// exec.
+/// Files whose unwind tables are built first: those of the command.
 fn expected_files(options: &RecordOptions) -> Vec<PathBuf> {
-    let own = std::env::current_exe();
-    let Some(program) = options.command.as_ref().and_then(|command| command.first()) else {
-        // Processes that are waited for by name map the system's libraries, as this program may do.
-        let by_name = matches!(&options.target, Target::Given(given) if !given.names.is_empty());
-        return own.ok().filter(|_| by_name).map_or_else(Vec::new, |path| files_of_program(&path));
-    };
-    let mut files = find_program(program).map_or_else(|_| Vec::new(), |path| files_of_program(&path));
-    files.extend(own);
-    files
+    if let Some(program) = options.command.as_ref().and_then(|command| command.first()) {
+        return find_program(program).map_or_else(|_| Vec::new(), |path| files_of_program(&path));
+    }
+    // Processes that are waited for by name map the system's libraries, as this program may do.
+    let by_name = matches!(&options.target, Target::Given(given) if !given.names.is_empty());
+    let own = std::env::current_exe().ok().filter(|_| by_name);
+    own.map_or_else(Vec::new, |path| files_of_program(&path).into_iter().skip(1).collect())
 }
 
 fn file_bytes(path: &Path) -> u64 {
