@@ -8,9 +8,12 @@
 //! of the time. A wait for a CPU counts where the CPUs were busy for half of it, and other threads are known
 //! to have had that CPU. Waits that a quota or a hypervisor explains are left out.
 //!
+//! Where threads of several containers are recorded, the waiters and those that used the CPUs are containers, and
+//! programs outside of any.
+//!
 //! False positives: batch programs that are meant to fill the machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use wallprof_model::{MonoNs, StallReason, ThreadKey};
@@ -20,7 +23,7 @@ use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::{Delays, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
-use super::wording;
+use super::{neighbours, wording};
 use crate::tally::Tally;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
@@ -36,7 +39,7 @@ const ADVICE: &str = "Run fewer busy threads at a time than there are CPUs, or g
     what must not wait a higher priority than the programs that use most (`nice`, `chrt`, cpu.weight), or CPUs of \
     its own (cpusets).";
 
-/// Programs named in a title.
+/// Containers and programs named in a title.
 const MOST_USERS: usize = 3;
 const MOST_WAITERS: usize = 2;
 
@@ -72,26 +75,106 @@ pub(super) fn is_of_other_programs(evidence: &Evidence) -> bool {
     load.used.total() < busy_ns / 4
 }
 
+/// A container, where threads of several are recorded, or a program.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Group {
+    Container(Arc<str>),
+    Program(Arc<str>),
+}
+
+/// ns by group.
+#[derive(Default)]
+struct Groups {
+    groups: Tally<Group>,
+    /// Of containers.
+    programs: Tally<(Arc<str>, Arc<str>)>,
+}
+
+impl Groups {
+    fn add(&mut self, container: Option<&Arc<str>>, program: Arc<str>, ns: u64) {
+        match container {
+            Some(container) => {
+                self.groups.add(Group::Container(container.clone()), ns);
+                self.programs.add((container.clone(), program), ns);
+            }
+            None => self.groups.add(Group::Program(program), ns),
+        }
+    }
+
+    fn total(&self) -> u64 {
+        self.groups.total()
+    }
+
+    /// `redis-server`, `container 0123456789ab (redis-server)`: a container with its heaviest program.
+    fn name(&self, group: &Group) -> String {
+        match group {
+            Group::Program(program) => wording::shown(program).to_owned(),
+            Group::Container(container) => {
+                let program = self.programs.ranked().into_iter().find(|((of, _), _)| of == container);
+                let program = program.map(|((_, program), _)| format!(" ({})", wording::shown(program)));
+                format!("container {container}{}", program.unwrap_or_default())
+            }
+        }
+    }
+
+    /// `stress-ng-cpu 91 %`, `rustc 4 %`, `others 3 %`.
+    fn shares(&self, whole_ns: u64) -> Vec<String> {
+        let ranked = self.groups.ranked();
+        let named = ranked.iter().take(MOST_USERS).filter(|(_, ns)| is_share(*ns, 100, whole_ns));
+        let mut shares: Vec<String> = named
+            .clone()
+            .map(|(group, ns)| format!("{} {}", self.name(group), wording::percent(*ns, whole_ns)))
+            .collect();
+        let others_ns = self.total() - named.map(|(_, ns)| ns).sum::<u64>().min(self.total());
+        if is_share(others_ns, 100, whole_ns) {
+            shares.push(format!("others {}", wording::percent(others_ns, whole_ns)));
+        }
+        shares
+    }
+
+    /// The container with more than half of the time.
+    fn most_of_a_container(&self) -> Option<&Arc<str>> {
+        match self.groups.top().filter(|(_, ns)| *ns > self.total() / 2)? {
+            (Group::Container(container), _) => Some(container),
+            (Group::Program(_), _) => None,
+        }
+    }
+}
+
 /// How busy the CPUs were.
 struct Load {
-    /// By the name of the program, ns.
-    used: Tally<Arc<str>>,
+    used: Groups,
     /// The CPU time that there was.
     capacity_ns: u64,
+    has_several_containers: bool,
 }
 
 impl Load {
     fn of(evidence: &Evidence) -> Self {
-        let mut used = Tally::default();
+        let has_several_containers = evidence.is_of_several_containers();
+        let mut used = Groups::default();
         for thread in evidence.threads() {
-            used.add(thread.process.clone(), thread.on_cpu_ns);
+            let container = thread.container.as_ref().filter(|_| has_several_containers);
+            used.add(container, thread.process.clone(), thread.on_cpu_ns);
         }
-        Load { used, capacity_ns: evidence.duration_ns().saturating_mul(evidence.cpus().into()) }
+        let capacity_ns = evidence.duration_ns().saturating_mul(evidence.cpus().into());
+        Load { used, capacity_ns, has_several_containers }
     }
 
     /// Whether the recorded threads used the CPUs nearly all of the time.
     fn is_full(&self) -> bool {
         self.capacity_ns > 0 && is_share(self.used.total(), 10, self.capacity_ns.saturating_mul(9))
+    }
+
+    fn container<'e>(&self, thread: ThreadKey, evidence: &'e Evidence) -> Option<&'e Arc<str>> {
+        evidence.container(thread).filter(|_| self.has_several_containers)
+    }
+
+    fn group(&self, case: &Case, evidence: &Evidence) -> Group {
+        match self.container(case.thread, evidence) {
+            Some(container) => Group::Container(container.clone()),
+            None => Group::Program(evidence.program(case)),
+        }
     }
 
     /// The time of the recording in which all CPUs were busy, ns.
@@ -118,34 +201,42 @@ fn conclude<'e>(cases: Vec<&'e Case>, load: &Load, evidence: &Evidence) -> Optio
         true => format!("{} of the time", wording::percent(load.used.total(), load.capacity_ns)),
         false => wording::time(load.busy_ns(evidence)),
     };
+    let meanwhile = had_the_cpus(&problem.cases, load, evidence);
+    let (users, whole_ns, what) = match load.is_full() {
+        true => (&load.used, load.capacity_ns, "of the CPU time"),
+        false => (&meanwhile, meanwhile.total(), "meanwhile the CPUs were with"),
+    };
     let title = format!(
-        "The {} CPUs were all busy for {busy}: {} waited for a CPU {}; {}.",
+        "The {} CPUs were all busy for {busy}: {} waited for a CPU {}; {what} {}.",
         evidence.cpus(),
-        waiters(&problem, evidence),
+        waiters(&problem, load, evidence),
         wording::delays(&delays),
-        users(&problem.cases, load, evidence)
+        wording::list(&users.shares(whole_ns))
     );
-    Some(problem.conclude(title, ADVICE))
+    let advice = match users.most_of_a_container() {
+        Some(container) => neighbours::limit_container(container),
+        None => ADVICE.to_owned(),
+    };
+    Some(problem.conclude(title, advice))
 }
 
 /// `29 threads (21 of rustc, 8 of stress-ng-cpu)`, by their waiting.
-fn waiters(problem: &Problem<'_>, evidence: &Evidence) -> String {
-    let mut waited: Tally<Arc<str>> = Tally::default();
+fn waiters(problem: &Problem<'_>, load: &Load, evidence: &Evidence) -> String {
+    let mut waited = Groups::default();
+    let mut threads: HashMap<Group, BTreeSet<ThreadKey>> = HashMap::new();
     for case in &problem.cases {
-        waited.add(evidence.program(case), waited_ns(case));
+        let container = load.container(case.thread, evidence);
+        waited.add(container, evidence.program(case), waited_ns(case));
+        threads.entry(load.group(case, evidence)).or_default().insert(case.thread);
     }
-    let count_of = |program: &Arc<str>| {
-        let cases = problem.cases.iter().filter(|case| evidence.program(case) == *program);
-        cases.map(|case| case.thread).collect::<BTreeSet<ThreadKey>>().len()
-    };
-    let ranked = waited.ranked();
-    if let [(program, _)] = ranked[..] {
-        return format!("{} threads of {}", problem.threads.len(), wording::shown(program));
+    let ranked = waited.groups.ranked();
+    if let [(group, _)] = ranked[..] {
+        return format!("{} threads of {}", problem.threads.len(), waited.name(group));
     }
     let mut counts: Vec<(usize, String)> = ranked
         .iter()
         .take(MOST_WAITERS)
-        .map(|(program, _)| (count_of(program), wording::shown(program).to_owned()))
+        .map(|(group, _)| (threads.get(*group).map_or(0, BTreeSet::len), waited.name(group)))
         .collect();
     let others = problem.threads.len().saturating_sub(counts.iter().map(|(count, _)| count).sum());
     counts.extend((others > 0).then(|| (others, "other programs".to_owned())));
@@ -153,35 +244,17 @@ fn waiters(problem: &Problem<'_>, evidence: &Evidence) -> String {
     format!("{} threads ({})", problem.threads.len(), counts.join(", "))
 }
 
-/// `stress-ng-cpu used 91 % of the CPU time, rustc 4 % and others 3 %`. Where not all that ran is recorded:
-/// `meanwhile the CPUs were with …`.
-fn users(cases: &[&Case], load: &Load, evidence: &Evidence) -> String {
-    if load.is_full() {
-        let shares = shares(&load.used, load.capacity_ns);
-        return format!("of the CPU time {}", wording::list(&shares));
-    }
-    let mut ran: Tally<Arc<str>> = Tally::default();
+/// Who had the CPUs while these threads waited for one.
+fn had_the_cpus(cases: &[&Case], load: &Load, evidence: &Evidence) -> Groups {
+    let mut ran = Groups::default();
     for case in cases {
         for (party, ns) in &case.ran_instead {
             let program = party.key.and_then(|key| Some(evidence.thread(key)?.process.clone()));
-            ran.add(program.unwrap_or_else(|| wording::name(party).into()), *ns);
+            let container = party.key.and_then(|key| load.container(key, evidence));
+            ran.add(container, program.unwrap_or_else(|| wording::name(party).into()), *ns);
         }
     }
-    format!("meanwhile the CPUs were with {}", wording::list(&shares(&ran, ran.total())))
-}
-
-fn shares(used: &Tally<Arc<str>>, whole_ns: u64) -> Vec<String> {
-    let ranked = used.ranked();
-    let named = ranked.iter().take(MOST_USERS).filter(|(_, ns)| is_share(*ns, 100, whole_ns));
-    let mut shares: Vec<String> = named
-        .clone()
-        .map(|(name, ns)| format!("{} {}", wording::shown(name), wording::percent(*ns, whole_ns)))
-        .collect();
-    let others_ns = used.total() - named.map(|(_, ns)| ns).sum::<u64>().min(used.total());
-    if is_share(others_ns, 100, whole_ns) {
-        shares.push(format!("others {}", wording::percent(others_ns, whole_ns)));
-    }
-    shares
+    ran
 }
 
 #[cfg(test)]
@@ -237,6 +310,29 @@ mod tests {
              and ld 10 %."
         );
         assert_eq!((found[0].count, found[0].threads.len(), found[0].stalls.len()), (160, 4, 160));
+    }
+
+    #[test]
+    fn containers_are_named_in_place_of_their_programs() {
+        let in_containers = |ids: [&str; 3]| {
+            let mut fixture = fixture(2 * WALL_NS);
+            for (thread, id) in fixture.threads.iter_mut().zip(ids) {
+                thread.info.cgroup = Some(format!("/system.slice/docker-{}.scope", id.repeat(64)));
+            }
+            crowd().for_each(|stall| fixture.stall(stall));
+            rules(fixture)
+        };
+        let found = in_containers(["a", "b", "b"]);
+        assert_eq!(
+            found[0].title,
+            "The 2 CPUs were all busy for 100 % of the time: 4 threads (2 of container bbbbbbbbbbbb (cc1), 1 of \
+             container aaaaaaaaaaaa (app), 1 of other programs) waited for a CPU 160 times, 3.20 s in all, up to \
+             20.0 ms; of the CPU time container aaaaaaaaaaaa (app) 70 % and container bbbbbbbbbbbb (cc1) 30 %."
+        );
+        assert!(found[0].advice.starts_with("Limit the CPU time of container aaaaaaaaaaaa"), "{found:?}");
+        // The others are in no container.
+        let one = in_containers(["a", "a", "a"]);
+        assert!(one[0].title.contains("container aaaaaaaaaaaa"), "{one:?}");
     }
 
     #[test]

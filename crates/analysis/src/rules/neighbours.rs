@@ -20,6 +20,14 @@ const NOBODY_ADVICE: &str = "Nothing inside this machine had the CPU. Look for a
     machine, give it CPUs of its own (dedicated or pinned ones), or move it to a host with less load; on another \
     one, forbid deep idle states (cpu_dma_latency).";
 
+/// The advice about a container that took the CPU from others.
+pub(super) fn limit_container(container: &str) -> String {
+    format!(
+        "Limit the CPU time of container {container} (`--cpus`, cpu.max), or give each container CPUs of its own \
+         (`--cpuset-cpus`)."
+    )
+}
+
 /// A rule about waiting for a CPU.
 pub(super) struct CpuWait {
     /// `lost the CPU` …
@@ -169,10 +177,7 @@ impl Neighbours {
                      thread's CPU free of the others (`taskset`, sched_setaffinity)."
                     .into()
             }
-            Some(Whose::Container(container)) => format!(
-                "Limit the CPU time of container {container} (`--cpus`, cpu.max), or give each container CPUs of its own \
-                 (`--cpuset-cpus`)."
-            ),
+            Some(Whose::Container(container)) => limit_container(container),
             _ => "Keep others off this thread's CPU (`taskset`, cpusets, isolcpus), or give it a higher \
                       priority (`nice`, `chrt`)."
                 .into(),
