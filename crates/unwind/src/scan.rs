@@ -30,7 +30,7 @@ const MAX_ENTRY: usize = 272;
 /// Bytes of code that one step of the budget pays for.
 const STEP_BYTES: u64 = 16;
 /// The memory of a window for each byte of its code, if each is an instruction.
-const WINDOW_BYTES: u64 = 96;
+const WINDOW_BYTES: u64 = 100;
 /// The memory of a jump target.
 const ENTERED_BYTES: u64 = 48;
 

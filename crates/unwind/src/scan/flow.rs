@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Follows frames along the jumps of a window of functions.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::frame::Frame;
 use super::instruction::{Effect, Flow, Found, Instructions, Mark};
@@ -19,6 +19,9 @@ pub(super) struct Window<'s> {
     own_starts: &'s [u64],
     entered: &'s HashMap<u64, Frame>,
     frames: Vec<Option<Frame>>,
+    /// By instruction, the number of the last look ahead that met it.
+    met: Vec<u32>,
+    last_look: u32,
     /// What remains of `LOOKS`.
     looks: usize,
     /// Likely starts of functions.
@@ -45,12 +48,15 @@ impl<'s> Window<'s> {
         for &to in own_starts.iter().chain([&end]) {
             if from < to {
                 let part = &code[(from - address) as usize..(to - address) as usize];
+                let first = found.len();
                 found.extend(Instructions::new(part, from));
+                found[first].starts = own_starts.binary_search(&from).is_ok();
             }
             from = to;
         }
-        let (frames, looks) = (vec![None; found.len()], LOOKS * found.len());
-        Window { found, starts, own_starts, entered, frames, looks, entries: vec![], distrusted: vec![] }
+        let (frames, met, looks) = (vec![None; found.len()], vec![0; found.len()], LOOKS * found.len());
+        let (entries, distrusted, last_look) = (vec![], vec![], 0);
+        Window { found, starts, own_starts, entered, frames, met, last_look, looks, entries, distrusted }
     }
 
     /// The jumps to places that are neither in the window nor the start of a function, with their frames.
@@ -60,7 +66,7 @@ impl<'s> Window<'s> {
             let (Flow::Jump(target) | Flow::Branch(target), Some(frame)) = (found.flow, frame) else {
                 continue;
             };
-            if !self.is_start(target) && self.index_of(target).is_none() {
+            if self.index_of(target).is_none() && !self.is_start(target) {
                 places.entry(target).or_insert(frame.after(found.effect));
             }
         }
@@ -116,7 +122,7 @@ impl<'s> Window<'s> {
         }
         let mut switch = None;
         for at in 0..self.found.len() {
-            if self.is_start(self.found[at].address) {
+            if self.found[at].starts {
                 switch = None;
             }
             if self.frames[at].is_none()
@@ -197,8 +203,7 @@ impl<'s> Window<'s> {
     fn leads_to(&self, at: usize) -> (Option<usize>, bool) {
         let Found { address, len, flow, .. } = self.found[at];
         let next = address + u64::from(len);
-        let has_next =
-            self.found.get(at + 1).is_some_and(|found| found.address == next) && !self.is_start(next);
+        let has_next = self.found.get(at + 1).is_some_and(|found| found.address == next && !found.starts);
         match flow {
             Flow::Next | Flow::Call => (None, has_next),
             Flow::Jump(target) => (self.inside(target), false),
@@ -208,7 +213,7 @@ impl<'s> Window<'s> {
     }
 
     fn inside(&self, target: u64) -> Option<usize> {
-        if self.is_start(target) { None } else { self.index_of(target) }
+        self.index_of(target).filter(|&at| !self.found[at].starts)
     }
 
     fn is_start(&self, address: u64) -> bool {
@@ -240,11 +245,12 @@ impl<'s> Window<'s> {
         // Relative to a depth from which it can pop.
         const BASE: i32 = 1 << 20;
         let mut left = vec![(at, Frame::of_sp(BASE))];
-        let mut seen = HashSet::new();
+        self.last_look += 1;
         while let Some((at, frame)) = left.pop() {
-            if !seen.insert(at) || self.looks == 0 {
+            if self.met[at] == self.last_look || self.looks == 0 {
                 continue;
             }
+            self.met[at] = self.last_look;
             self.looks -= 1;
             let after = frame.after(self.found[at].effect);
             let depth_if = |end: Option<i32>| Some(end? - after.sp? + BASE).filter(|depth| *depth >= 8);
@@ -297,7 +303,7 @@ impl<'s> Window<'s> {
         let alone = at == 0
             || self.found[at - 1].flow.is_last()
             || self.found[at - 1].mark == Some(Mark::Pads)
-            || self.is_start(self.found[at].address)
+            || self.found[at].starts
             || self.frames[at - 1].is_none();
         first == Some(Mark::SigreturnNumber) && second == Some(Mark::SystemCall) && alone
     }

@@ -80,12 +80,22 @@ pub(super) struct Found {
     pub mark: Option<Mark>,
     /// The function that it calls.
     pub called: Option<u64>,
+    /// A function starts there.
+    pub starts: bool,
 }
 
 impl Found {
     /// A byte that starts no instruction.
     fn nothing(address: u64) -> Found {
-        Found { address, len: 1, effect: Effect::None, flow: Flow::NoCode, mark: None, called: None }
+        Found {
+            address,
+            len: 1,
+            effect: Effect::None,
+            flow: Flow::NoCode,
+            mark: None,
+            called: None,
+            starts: false,
+        }
     }
 }
 
@@ -126,6 +136,7 @@ impl Iterator for Instructions<'_> {
             flow: flow(instruction),
             mark: mark(instruction),
             called,
+            starts: false,
         })
     }
 }
