@@ -42,6 +42,8 @@ const SERVED_LOOK: Duration = Duration::from_millis(50);
 const RETRY: Duration = Duration::from_millis(2_500);
 /// Deferred modules of one owner that are tried again together.
 const RETRIED: usize = 16;
+/// The table of the recorder's own program is built so long after the start, if the recorder is recorded, too.
+const OWN_AFTER: Duration = Duration::from_secs(10);
 /// Tables that were refused are built again at most this often.
 const RETRY_REFUSED: Duration = Duration::from_secs(30);
 
@@ -221,6 +223,8 @@ struct FollowerThread {
     retry_at: Instant,
     /// The recorder's own program.
     own: Option<ModuleId>,
+    /// When the table of the recorder's own program may be built for the recorder itself.
+    own_from: Option<Instant>,
     /// The command that waits for its exec, with its process image until then.
     command: Option<(u32, u32)>,
     /// Modules whose tables did not fit.
@@ -240,12 +244,14 @@ impl FollowerThread {
         words: Words,
         held: Option<u32>,
     ) -> io::Result<Self> {
-        let (own, command) = {
+        let (own, own_from, command) = {
             let mut known = lock(&known);
+            let is_recorded = known.processes.newest_generation(std::process::id()).is_some();
+            let own_from = is_recorded.then(|| Instant::now() + OWN_AFTER);
             let image = |pid| Some((pid, known.processes.newest_generation(pid)?));
             let command = held.and_then(image);
             let own = std::env::current_exe().ok();
-            (own.and_then(|path| known.processes.module_at(&path)), command)
+            (own.and_then(|path| known.processes.module_at(&path)), own_from, command)
         };
         Ok(FollowerThread {
             candidates,
@@ -263,6 +269,7 @@ impl FollowerThread {
             waiting: Vec::new(),
             retry_at: Instant::now(),
             own,
+            own_from,
             command,
             refused: HashSet::new(),
             refused_at: Instant::now(),
@@ -321,7 +328,11 @@ impl FollowerThread {
         if lock(&self.known).processes.awaits_served_files() {
             return Some(SERVED_LOOK);
         }
-        if !self.is_idle() || !self.deferred.is_empty() || lock(&self.known).has_changes() {
+        if !self.is_idle()
+            || !self.deferred.is_empty()
+            || lock(&self.known).has_changes()
+            || self.own_from.is_some()
+        {
             return Some(LOOK);
         }
         (!self.waiting.is_empty()).then_some(RETRY)
@@ -375,6 +386,7 @@ impl FollowerThread {
             self.show(code);
         }
         self.enqueue(missing);
+        self.order_own();
         // This follows the lists, so that no list refers to an evicted module.
         self.forget_modules(&evicted);
     }
@@ -383,6 +395,17 @@ impl FollowerThread {
     /// all that a command needs, and they run only what the recorder does.
     fn runs_own(&self, code: &ChangedCode) -> bool {
         code.pid == std::process::id() || self.command == Some((code.pid, code.exec_id))
+    }
+
+    /// Orders the table of the recorder's own program for the recorder itself, once nothing else waits.
+    fn order_own(&mut self) {
+        let is_due = self.own_from.is_some_and(|from| from <= Instant::now());
+        if is_due && self.is_idle() {
+            self.own_from = None;
+            let own = self.own.filter(|own| !self.held.contains_key(own));
+            self.held.extend(own.map(|own| (own, Held::Absent)));
+            self.enqueue(own.into_iter().collect());
+        }
     }
 
     /// Smaller files are built first: the table of a big program takes as long as those of all its libraries.
