@@ -82,6 +82,12 @@ enum Group {
     Program(Arc<str>),
 }
 
+impl Group {
+    fn of(container: Option<&Arc<str>>, program: Arc<str>) -> Self {
+        container.map_or(Group::Program(program), |container| Group::Container(container.clone()))
+    }
+}
+
 /// ns by group.
 #[derive(Default)]
 struct Groups {
@@ -92,13 +98,10 @@ struct Groups {
 
 impl Groups {
     fn add(&mut self, container: Option<&Arc<str>>, program: Arc<str>, ns: u64) {
-        match container {
-            Some(container) => {
-                self.groups.add(Group::Container(container.clone()), ns);
-                self.programs.add((container.clone(), program), ns);
-            }
-            None => self.groups.add(Group::Program(program), ns),
+        if let Some(container) = container {
+            self.programs.add((container.clone(), program.clone()), ns);
         }
+        self.groups.add(Group::of(container, program), ns);
     }
 
     fn total(&self) -> u64 {
@@ -130,6 +133,11 @@ impl Groups {
             shares.push(format!("others {}", wording::percent(others_ns, whole_ns)));
         }
         shares
+    }
+
+    fn of_container(&self, container: &Arc<str>) -> u64 {
+        let is_it = |group: &Group| matches!(group, Group::Container(of) if of == container);
+        self.groups.ranked().into_iter().find(|(group, _)| is_it(group)).map_or(0, |(_, ns)| ns)
     }
 
     /// The container with more than half of the time.
@@ -170,13 +178,6 @@ impl Load {
         evidence.container(thread).filter(|_| self.has_several_containers)
     }
 
-    fn group(&self, case: &Case, evidence: &Evidence) -> Group {
-        match self.container(case.thread, evidence) {
-            Some(container) => Group::Container(container.clone()),
-            None => Group::Program(evidence.program(case)),
-        }
-    }
-
     /// The time of the recording in which all CPUs were busy, ns.
     fn busy_ns(&self, evidence: &Evidence) -> u64 {
         match self.is_full() {
@@ -201,33 +202,45 @@ fn conclude<'e>(cases: Vec<&'e Case>, load: &Load, evidence: &Evidence) -> Optio
         true => format!("{} of the time", wording::percent(load.used.total(), load.capacity_ns)),
         false => wording::time(load.busy_ns(evidence)),
     };
-    let meanwhile = had_the_cpus(&problem.cases, load, evidence);
-    let (users, whole_ns, what) = match load.is_full() {
-        true => (&load.used, load.capacity_ns, "of the CPU time"),
-        false => (&meanwhile, meanwhile.total(), "meanwhile the CPUs were with"),
+    let meanwhile;
+    let (users, whole_ns, what) = if load.is_full() {
+        (&load.used, load.capacity_ns, "of the CPU time")
+    } else {
+        meanwhile = had_the_cpus(&problem.cases, load, evidence);
+        (&meanwhile, meanwhile.total(), "meanwhile the CPUs were with")
     };
+    let waited = waited(&problem.cases, load, evidence);
     let title = format!(
         "The {} CPUs were all busy for {busy}: {} waited for a CPU {}; {what} {}.",
         evidence.cpus(),
-        waiters(&problem, load, evidence),
+        waiters(&problem, &waited, load, evidence),
         wording::delays(&delays),
         wording::list(&users.shares(whole_ns))
     );
-    let advice = match users.most_of_a_container() {
-        Some(container) => neighbours::limit_container(container),
-        None => ADVICE.to_owned(),
-    };
+    // A limit helps others, not a container that waits for its own threads.
+    let is_waited_for =
+        |container: &&Arc<str>| is_share(waited.total() - waited.of_container(container), 10, waited.total());
+    let limited = users.most_of_a_container().filter(is_waited_for);
+    let advice =
+        limited.map_or_else(|| ADVICE.to_owned(), |container| neighbours::limit_container(container));
     Some(problem.conclude(title, advice))
 }
 
-/// `29 threads (21 of rustc, 8 of stress-ng-cpu)`, by their waiting.
-fn waiters(problem: &Problem<'_>, load: &Load, evidence: &Evidence) -> String {
+fn waited(cases: &[&Case], load: &Load, evidence: &Evidence) -> Groups {
     let mut waited = Groups::default();
-    let mut threads: HashMap<Group, BTreeSet<ThreadKey>> = HashMap::new();
-    for case in &problem.cases {
+    for case in cases {
         let container = load.container(case.thread, evidence);
         waited.add(container, evidence.program(case), waited_ns(case));
-        threads.entry(load.group(case, evidence)).or_default().insert(case.thread);
+    }
+    waited
+}
+
+/// `29 threads (21 of rustc, 8 of stress-ng-cpu)`, by their waiting.
+fn waiters(problem: &Problem<'_>, waited: &Groups, load: &Load, evidence: &Evidence) -> String {
+    let mut threads: HashMap<Group, BTreeSet<ThreadKey>> = HashMap::new();
+    for case in &problem.cases {
+        let group = Group::of(load.container(case.thread, evidence), evidence.program(case));
+        threads.entry(group).or_default().insert(case.thread);
     }
     let ranked = waited.groups.ranked();
     if let [(group, _)] = ranked[..] {
@@ -314,7 +327,7 @@ mod tests {
 
     #[test]
     fn containers_are_named_in_place_of_their_programs() {
-        let in_containers = |ids: [&str; 3]| {
+        let in_containers = |ids: &[&str]| {
             let mut fixture = fixture(2 * WALL_NS);
             for (thread, id) in fixture.threads.iter_mut().zip(ids) {
                 thread.info.cgroup = Some(format!("/system.slice/docker-{}.scope", id.repeat(64)));
@@ -322,7 +335,7 @@ mod tests {
             crowd().for_each(|stall| fixture.stall(stall));
             rules(fixture)
         };
-        let found = in_containers(["a", "b", "b"]);
+        let found = in_containers(&["a", "b", "b"]);
         assert_eq!(
             found[0].title,
             "The 2 CPUs were all busy for 100 % of the time: 4 threads (2 of container bbbbbbbbbbbb (cc1), 1 of \
@@ -331,8 +344,12 @@ mod tests {
         );
         assert!(found[0].advice.starts_with("Limit the CPU time of container aaaaaaaaaaaa"), "{found:?}");
         // The others are in no container.
-        let one = in_containers(["a", "a", "a"]);
+        let one = in_containers(&["a", "a", "a"]);
         assert!(one[0].title.contains("container aaaaaaaaaaaa"), "{one:?}");
+        assert!(one[0].advice.starts_with("Limit the CPU time of container aaaaaaaaaaaa"), "{one:?}");
+        let own = in_containers(&["a", "a", "a", "a"]);
+        assert!(own[0].title.contains("4 threads of container aaaaaaaaaaaa (app)"), "{own:?}");
+        assert_eq!(own[0].advice, ADVICE, "it waits for its own threads");
     }
 
     #[test]
