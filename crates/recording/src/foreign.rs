@@ -52,6 +52,9 @@ pub(crate) fn harden(connection: &Connection) -> SqlResult<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
+    // Without it, SQLite may plan a statement with `WHERE id = ?` anew for each value. That was two thirds of
+    // the time that a frame took.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "cache_size", -8192)?;
@@ -144,6 +147,8 @@ fn without_comments(sql: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::StatementStatus;
+
     use super::*;
 
     #[test]
@@ -200,6 +205,19 @@ mod tests {
             connection.execute_batch(sql).unwrap();
             assert_eq!(objection(&connection).unwrap().is_some(), is_refused, "{sql}");
         }
+    }
+
+    #[test]
+    fn statement_is_planned_once_for_all_values() {
+        let connection = Connection::open_in_memory().unwrap();
+        schema::create(&connection).unwrap();
+        harden(&connection).unwrap();
+        let sql = "SELECT address FROM frame LEFT JOIN module ON module.id = frame.module WHERE frame.id = ?";
+        let mut find = connection.prepare(sql).unwrap();
+        for id in 0..5 {
+            assert!(!find.exists([id]).unwrap());
+        }
+        assert_eq!(find.get_status(StatementStatus::RePrepare), 0);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rusqlite::{Connection, Result as SqlResult, Row};
-use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
+use wallprof_model::profile::{RecordingInfo, ResolvedFrame, ResolvedStack};
 use wallprof_model::{FastMap, Meanings, StackEnd, ThreadKey, ThreadRef};
 
 use crate::error::{Action, Error, Result};
@@ -30,6 +30,7 @@ pub(crate) struct Reader {
     progress: Option<Progress>,
     /// The stalls of each thread that are not voluntary, once they were counted.
     late_stalls: RefCell<Option<Rc<LateStalls>>>,
+    info: OnceCell<RecordingInfo>,
 }
 
 /// Is called now and then with the kind of rows that are read, how many were, and of how many.
@@ -62,6 +63,7 @@ impl Reader {
             meanings: None,
             progress: None,
             late_stalls: RefCell::default(),
+            info: OnceCell::new(),
         }
     }
 
@@ -94,6 +96,17 @@ impl Reader {
     pub fn set_meanings(&mut self, meanings: Meanings) {
         self.meanings = Some(meanings);
         self.late_stalls = RefCell::default();
+    }
+
+    /// The recording as a whole. `read` counts the ends of all stacks, which takes a while.
+    pub fn info(&self, read: impl FnOnce() -> SqlResult<RecordingInfo>) -> SqlResult<&RecordingInfo> {
+        match self.info.get() {
+            Some(info) => Ok(info),
+            None => {
+                let info = read()?;
+                Ok(self.info.get_or_init(|| info))
+            }
+        }
     }
 
     /// The number of each thread's stalls that are not voluntary. `count` reads all stalls.

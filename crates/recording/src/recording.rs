@@ -13,8 +13,8 @@ use wallprof_model::profile::{
     ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
 use wallprof_model::{
-    EpochSecond, LateSample, Mark, Meaning, Meanings, Span, SpanDelta, StackId, ThreadCalls, ThreadKey,
-    WaitRow, WordRow,
+    EpochSecond, LateSample, Mark, Meaning, Meanings, Span, SpanDelta, StackId, ThreadCalls, ThreadInfo,
+    ThreadKey, WaitRow, WordRow,
 };
 
 use crate::counters::{self, Counters};
@@ -72,13 +72,18 @@ impl Recording {
     }
 
     pub fn info(&self) -> Result<RecordingInfo> {
-        self.checked(info::read(&self.reader))
+        self.checked(self.reader.info(|| info::read(&self.reader)).cloned())
     }
 
     /// The threads in the order in which they were first seen. Of more than 100,000 those that lived longest
     /// are listed, and the last one, [`ThreadKey::OTHERS`], is the sum of the others.
     pub fn threads(&self) -> Result<Vec<Thread>> {
         self.checked(threads::read(&self.reader))
+    }
+
+    /// The threads of [`Recording::threads`] without their sums, which take long to read.
+    pub fn thread_infos(&self) -> Result<Vec<ThreadInfo>> {
+        self.checked(threads::infos(&self.reader))
     }
 
     /// The name of each thread's process. Of threads as of [`Recording::threads`], which reads more.

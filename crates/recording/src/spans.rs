@@ -202,10 +202,12 @@ fn kind(reader: &Reader, row: &Row<'_>) -> SqlResult<Arc<str>> {
     Ok(reader.shared_text(row.get("kind")?)?.unwrap_or_default())
 }
 
+/// Of a row in which they come behind six other columns. By position: a name would be compared with those of
+/// all columns.
 fn states(row: &Row<'_>) -> SqlResult<SpanStates> {
     let mut states = SpanStates::default();
-    for (ns, column) in states.0.iter_mut().zip(span_columns()) {
-        *ns = unsigned(row, format!("{column}_ns").as_str())?;
+    for (ns, column) in states.0.iter_mut().zip(6..) {
+        *ns = unsigned(row, column)?;
     }
     Ok(states)
 }

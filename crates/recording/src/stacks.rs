@@ -167,8 +167,11 @@ struct Tree {
 }
 
 struct Node {
+    /// The index of the parent, so that a walk needs no search by id for each frame. A node of depth 1 is a
+    /// child of a root, and has no parent here.
     parent: u32,
     frame: u32,
+    /// The number of frames of the stack.
     depth: u16,
     end: StackEnd,
 }
@@ -191,11 +194,12 @@ impl Tree {
     /// Returns false for a node that is out of order, has no parent in the tree, or is deeper than a recorder
     /// writes.
     fn push(&mut self, id: u32, parent: u32, frame: u32) -> bool {
-        let above = match self.get(parent) {
-            Some(node) => Some((node.depth, node.end)),
-            None => end_from_root(parent).map(|end| (0, end)),
+        let of_node = |at: u32| self.nodes.get(at as usize).map(|node| (at, node.depth, node.end));
+        let above = match self.index(parent) {
+            Some(at) => of_node(at),
+            None => end_from_root(parent).map(|end| (0, 0, end)),
         };
-        let Some((depth, end)) = above else { return false };
+        let Some((parent, depth, end)) = above else { return false };
         let is_next = self.ids.last().is_none_or(|&last| id > last);
         let fits = usize::from(depth) < MAX_FRAMES;
         if is_next && fits {
@@ -205,24 +209,26 @@ impl Tree {
         is_next && fits
     }
 
-    fn get(&self, id: u32) -> Option<&Node> {
+    fn index(&self, id: u32) -> Option<u32> {
+        // A recorder writes a new stack from its root inwards, so that most parents are the last node.
+        let last = self.ids.len().checked_sub(1)?;
         let if_none_is_missing = id.checked_sub(FIRST_NODE)? as usize;
-        let index = match self.ids.get(if_none_is_missing) {
-            Some(&found) if found == id => if_none_is_missing,
-            _ => self.ids.binary_search(&id).ok()?,
-        };
-        self.nodes.get(index)
+        let is_at = |at: &usize| self.ids.get(*at) == Some(&id);
+        let found = [last, if_none_is_missing].into_iter().find(is_at);
+        found.or_else(|| self.ids.binary_search(&id).ok()).map(|at| at as u32)
+    }
+
+    fn get(&self, id: u32) -> Option<&Node> {
+        self.nodes.get(self.index(id)? as usize)
     }
 
     /// The frame rows of a stack, leaf first, and how its walk ended.
     fn path(&self, leaf: u32) -> Option<(Vec<u32>, StackEnd)> {
-        let mut frames = Vec::with_capacity(self.get(leaf).map_or(0, |node| usize::from(node.depth)));
-        let mut at = leaf;
-        while let Some(node) = self.get(at) {
-            frames.push(node.frame);
-            at = node.parent;
-        }
-        Some((frames, end_from_root(at)?))
+        let Some(leaf_node) = self.get(leaf) else { return Some((Vec::new(), end_from_root(leaf)?)) };
+        let above = |node: &&Node| if node.depth > 1 { self.nodes.get(node.parent as usize) } else { None };
+        let mut frames = Vec::with_capacity(usize::from(leaf_node.depth));
+        frames.extend(std::iter::successors(Some(leaf_node), above).map(|node| node.frame));
+        Some((frames, leaf_node.end))
     }
 
     fn end(&self, leaf: u32) -> Option<StackEnd> {
@@ -260,6 +266,9 @@ mod tests {
         assert!(!tree.push(FIRST_NODE + 1, root, 1), "out of order");
         assert!(tree.push(FIRST_NODE + 9, FIRST_NODE + 3, 8));
         assert_eq!(tree.path(FIRST_NODE + 9), Some((vec![8, 7], StackEnd::Complete)));
+        assert!(tree.push(FIRST_NODE + 11, FIRST_NODE + 3, 9));
+        assert_eq!(tree.path(FIRST_NODE + 11), Some((vec![9, 7], StackEnd::Complete)), "a second child");
+        assert_eq!(tree.path(FIRST_NODE + 3), Some((vec![7], StackEnd::Complete)));
         assert_eq!(tree.path(FIRST_NODE + 1), None);
     }
 

@@ -370,11 +370,13 @@ impl<'s, T, R: Fn(&Row<'_>) -> SqlResult<T>> Beside<'s, T, R> {
     /// Takes the next row of a stall. Stalls are asked for in their order.
     fn of(&mut self, stall: i64) -> SqlResult<Option<T>> {
         while !self.has_ended && self.next.as_ref().is_none_or(|(at, _)| *at < stall) {
-            self.next = match self.rows.next()? {
-                Some(row) => Some((row.get(0)?, (self.read)(row)?)),
-                None => None,
-            };
-            self.has_ended = self.next.is_none();
+            self.next = None;
+            match self.rows.next()? {
+                // Of a part of a recording, most rows are of stalls before and behind it.
+                Some(row) if row.get::<_, i64>(0)? < stall => {}
+                Some(row) => self.next = Some((row.get(0)?, (self.read)(row)?)),
+                None => self.has_ended = true,
+            }
         }
         Ok(self.next.take_if(|(at, _)| *at == stall).map(|(_, row)| row))
     }

@@ -43,6 +43,11 @@ pub(crate) fn processes(reader: &Reader) -> SqlResult<Vec<(ThreadKey, String)>> 
     Ok(threads.into_iter().map(|(key, thread)| (key, thread.info.process)).collect())
 }
 
+/// What is known of each listed thread, without its sums.
+pub(crate) fn infos(reader: &Reader) -> SqlResult<Vec<ThreadInfo>> {
+    Ok(listed(reader, time(reader)?)?.into_values().map(|thread| thread.info).collect())
+}
+
 fn time(reader: &Reader) -> SqlResult<(MonoNs, MonoNs)> {
     reader.connection().query_row(
         "SELECT start_ns, coalesce(end_ns, last_ns) AS last_ns FROM recording",

@@ -59,6 +59,11 @@ fn parts_add_up_to_the_recording() {
     let mut all = stalls(&whole);
     all.sort_unstable();
     assert_eq!(ids, all);
+    for recording in [&first, &second, &rest, &whole] {
+        let threads = recording.threads().unwrap();
+        let infos = recording.thread_infos().unwrap();
+        assert!(!infos.is_empty() && threads.iter().map(|thread| &thread.info).eq(&infos));
+    }
     assert!(first.info().unwrap().end == end_of(4) && second.info().unwrap().start == end_of(4));
     // The open one is in the last part alone.
     let before = [read(end_of(9), end_of(10)), read(end_of(10), end_of(11))];
