@@ -10,7 +10,7 @@ use std::sync::Arc;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, SymbolLine, is_runtime_library};
 
-use crate::by_stack::ByStack;
+use crate::by_stack::{ByFrame, ByStack};
 use crate::interner::Interner;
 
 /// Functions named in a site.
@@ -28,7 +28,15 @@ pub struct Site {
 impl Site {
     /// The site of a pair of stacks: of the user stack where it has any frame, else of the kernel's.
     pub fn of(user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Self> {
-        from_stack(stack_of_site(user, kernel)?)
+        let stack = stack_of_site(user, kernel)?;
+        let functions = stack.frames.iter().flat_map(|frame| {
+            frame.lines.iter().map(move |line| Function {
+                symbol: symbol(line),
+                frame,
+                is_plumbing: is_plumbing(frame, line),
+            })
+        });
+        from_functions(&functions.collect::<Vec<_>>())
     }
 }
 
@@ -36,15 +44,32 @@ impl Site {
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
     by_stack: ByStack<Option<Arc<Site>>>,
+    plumbing: Plumbing,
     sites: Interner<Site>,
+}
+
+/// Which lines of frames are plumbing. A line is compared with a hundred names once for each frame, not for
+/// each stack with that frame.
+#[derive(Debug, Default)]
+pub(crate) struct Plumbing(ByFrame<bool>);
+
+impl Plumbing {
+    /// Of each line of the frame, as [`is_plumbing`].
+    pub fn of(&mut self, frame: &Arc<ResolvedFrame>) -> &[bool] {
+        self.0.get(frame, |frame| frame.lines.iter().map(|line| is_plumbing(frame, line)).collect())
+    }
 }
 
 impl Sites {
     /// As [`Site::of`].
     pub fn of(&mut self, user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Arc<Site>> {
-        let Sites { by_stack, sites } = self;
+        let Sites { by_stack, plumbing, sites } = self;
         let stack = stack_of_site(user, kernel)?;
-        by_stack.get(stack, |stack| from_stack(stack).map(|site| sites.get(site)))
+        by_stack.get(stack, |stack| from_stack(stack, plumbing).map(|site| sites.get(site)))
+    }
+
+    pub fn plumbing(&mut self) -> &mut Plumbing {
+        &mut self.plumbing
     }
 }
 
@@ -60,11 +85,25 @@ pub(crate) fn stack_of_site<'s>(
 struct Function<'a> {
     symbol: Option<&'a str>,
     frame: &'a ResolvedFrame,
+    is_plumbing: bool,
 }
 
-fn from_stack(stack: &ResolvedStack) -> Option<Site> {
-    let functions: Vec<Function<'_>> = stack.frames.iter().flat_map(|frame| functions_of(frame)).collect();
-    let first = functions.iter().position(|function| !function.is_plumbing());
+fn from_stack(stack: &ResolvedStack, plumbing: &mut Plumbing) -> Option<Site> {
+    let mut functions = Vec::with_capacity(stack.frames.len());
+    for frame in stack.frames.iter() {
+        let lines = frame.lines.iter().zip(plumbing.of(frame));
+        functions.extend(lines.map(|(line, is_plumbing)| Function {
+            symbol: symbol(line),
+            frame,
+            is_plumbing: *is_plumbing,
+        }));
+    }
+    from_functions(&functions)
+}
+
+/// The site of a stack of these functions, leaf first.
+fn from_functions(functions: &[Function<'_>]) -> Option<Site> {
+    let first = functions.iter().position(|function| !function.is_plumbing);
     let Some(first) = first else {
         // Nothing but plumbing: its outermost known function says most.
         let best = functions
@@ -75,7 +114,7 @@ fn from_stack(stack: &ResolvedStack) -> Option<Site> {
             .or(functions.first())
             .map(|function| Site { functions: vec![function.name()], through: None });
     };
-    let program: Vec<_> = functions[first..].iter().filter(|function| !function.is_plumbing()).collect();
+    let program: Vec<_> = functions[first..].iter().filter(|function| !function.is_plumbing).collect();
     // An address says nothing to a reader, where a function around it has a name: those of a stripped program
     // that it exports.
     let is_named_around = |at: usize| {
@@ -107,30 +146,22 @@ pub(crate) fn is_plain_c_function(symbol: &str) -> bool {
         && symbol != "syscall"
 }
 
-fn functions_of(frame: &ResolvedFrame) -> impl Iterator<Item = Function<'_>> {
-    frame.lines.iter().map(move |line| function(frame, line))
-}
-
-fn function<'a>(frame: &'a ResolvedFrame, line: &'a SymbolLine) -> Function<'a> {
-    Function { symbol: line.symbol.as_deref().filter(|name| !name.is_empty()), frame }
+fn symbol(line: &SymbolLine) -> Option<&str> {
+    line.symbol.as_deref().filter(|name| !name.is_empty())
 }
 
 /// Whether a function is a library's or the kernel's common machinery, which a site leaves out.
 pub(crate) fn is_plumbing(frame: &ResolvedFrame, line: &SymbolLine) -> bool {
-    function(frame, line).is_plumbing()
+    let symbol = symbol(line);
+    match frame.kind {
+        FrameKind::Kernel => symbol.is_some_and(is_kernel_plumbing),
+        FrameKind::Native | FrameKind::Jit => {
+            frame.module.as_deref().is_some_and(is_runtime_library) || symbol.is_some_and(is_runtime_symbol)
+        }
+    }
 }
 
 impl Function<'_> {
-    fn is_plumbing(&self) -> bool {
-        match self.frame.kind {
-            FrameKind::Kernel => self.symbol.is_some_and(is_kernel_plumbing),
-            FrameKind::Native | FrameKind::Jit => {
-                self.frame.module.as_deref().is_some_and(is_runtime_library)
-                    || self.symbol.is_some_and(is_runtime_symbol)
-            }
-        }
-    }
-
     fn name(&self) -> Arc<str> {
         match (self.symbol, &self.frame.module) {
             (Some(symbol), _) => symbol.into(),

@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use wallprof_model::profile::ResolvedStack;
-use wallprof_model::{FrameKind, StackEnd};
+use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
+use wallprof_model::{FrameKind, StackEnd, SymbolLine};
 
 use super::dispatch;
-use crate::site::{self, base_name};
+use crate::by_stack::ByFrame;
+use crate::site::{Plumbing, base_name};
 
 /// Two addresses without symbols in one module are taken for one function if they are no further apart,
 /// bytes.
@@ -16,7 +17,27 @@ const FUNCTION_BYTES: u64 = 1_024;
 
 /// Common machinery (libc, the linker) is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Callers(Vec<Function>);
+pub struct Callers(Vec<Arc<Function>>);
+
+/// The program's functions of each frame, from the root inwards: all stacks share them.
+#[derive(Debug, Default)]
+pub(super) struct ProgramFunctions(ByFrame<Arc<Function>>);
+
+impl ProgramFunctions {
+    fn of(&mut self, frame: &Arc<ResolvedFrame>, plumbing: &mut Plumbing) -> &[Arc<Function>] {
+        self.0.get(frame, |known| {
+            let module: Option<Arc<str>> = known.module.as_deref().map(Arc::from);
+            let function = |line: &SymbolLine| Function {
+                module: module.clone(),
+                symbol: line.symbol.as_deref().filter(|symbol| !symbol.is_empty()).map(Arc::from),
+                address: known.address,
+            };
+            let lines = known.lines.iter().zip(plumbing.of(frame)).rev();
+            let own = lines.filter(|(_, is_plumbing)| !**is_plumbing);
+            own.map(|(line, _)| Arc::new(function(line))).collect()
+        })
+    }
+}
 
 /// What a loop called.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,20 +58,19 @@ struct Function {
 impl Callers {
     /// `None` for a stack with more frames than are kept, whose root is missing, and for one without
     /// functions of the program.
-    pub fn of(stack: &ResolvedStack) -> Option<Self> {
+    pub(super) fn of(
+        stack: &ResolvedStack,
+        known: &mut ProgramFunctions,
+        plumbing: &mut Plumbing,
+    ) -> Option<Self> {
         if stack.end == StackEnd::Truncated {
             return None;
         }
-        let mut functions = Vec::new();
+        let mut functions = Vec::with_capacity(stack.frames.len());
         for frame in stack.frames.iter().rev().filter(|frame| frame.kind != FrameKind::Kernel) {
-            for line in frame.lines.iter().rev().filter(|line| !site::is_plumbing(frame, line)) {
-                functions.push(Function {
-                    module: frame.module.as_deref().map(Arc::from),
-                    symbol: line.symbol.as_deref().filter(|symbol| !symbol.is_empty()).map(Arc::from),
-                    address: frame.address,
-                });
-            }
+            functions.extend_from_slice(known.of(frame, plumbing));
         }
+        functions.shrink_to_fit();
         (!functions.is_empty()).then_some(Callers(functions))
     }
 
@@ -77,7 +97,7 @@ impl Callers {
 
     /// The innermost function that is one of these.
     pub fn innermost_of(&self, names: &[Arc<str>]) -> Option<Arc<str>> {
-        self.0.iter().rev().map(Function::name).find(|name| names.contains(name))
+        self.0.iter().rev().map(|function| function.name()).find(|name| names.contains(name))
     }
 
     /// Whether threads of a known loop wait for work below these functions.
@@ -107,8 +127,12 @@ mod tests {
     use super::*;
     use crate::fixture::{stack, strip};
 
+    fn of(stack: &ResolvedStack) -> Option<Callers> {
+        Callers::of(stack, &mut ProgramFunctions::default(), &mut Plumbing::default())
+    }
+
     fn beyond(one: &ResolvedStack, other: &ResolvedStack) -> Option<String> {
-        Callers::of(one)?.first_beyond(&Callers::of(other)?).map(|called| called.name.to_string())
+        of(one)?.first_beyond(&of(other)?).map(|called| called.name.to_string())
     }
 
     #[test]
@@ -135,9 +159,20 @@ mod tests {
     }
 
     #[test]
+    fn stacks_share_the_functions_of_their_frames() {
+        let whole = stack(&["epoll_wait", "handle", "run_loop", "main"]);
+        let part = ResolvedStack { frames: whole.frames[2..].into(), end: whole.end };
+        let (mut known, mut plumbing) = (ProgramFunctions::default(), Plumbing::default());
+        let callers = |stack: ResolvedStack| Callers::of(&stack, &mut known, &mut plumbing).unwrap();
+        let [whole, part] = [whole, part].map(callers);
+        assert_eq!(part.0.len(), 2);
+        assert!(part.0.iter().zip(&whole.0).all(|(one, other)| Arc::ptr_eq(one, other)));
+    }
+
+    #[test]
     fn stack_that_was_cut_short_has_no_callers() {
         let cut = ResolvedStack { end: StackEnd::Truncated, ..stack(&["epoll_wait", "run_loop"]) };
-        assert_eq!(Callers::of(&cut), None);
-        assert_eq!(Callers::of(&stack(&["epoll_wait"])), None, "libc alone");
+        assert_eq!(of(&cut), None);
+        assert_eq!(of(&stack(&["epoll_wait"])), None, "libc alone");
     }
 }

@@ -19,7 +19,7 @@ use wallprof_model::{
     short_container,
 };
 
-use super::callers::Callers;
+use super::callers::{Callers, ProgramFunctions};
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
 use super::left_out::left_out;
 use super::machine::Machine;
@@ -150,6 +150,7 @@ pub struct Collector {
     names: Interner<str>,
     sites: Sites,
     callers: ByStack<Option<Arc<Callers>>>,
+    program_functions: ProgramFunctions,
     equal_callers: Interner<Callers>,
     in_allocator: ByStack<bool>,
     kernel_places: ByStack<Option<Arc<str>>>,
@@ -264,8 +265,10 @@ impl Collector {
     }
 
     fn callers(&mut self, user: Option<&ResolvedStack>) -> Option<Arc<Callers>> {
-        let Collector { callers, equal_callers, .. } = self;
-        let find = |user: &ResolvedStack| Callers::of(user).map(|found| equal_callers.get(found));
+        let Collector { callers, program_functions, equal_callers, sites, .. } = self;
+        let find = |user: &ResolvedStack| {
+            Callers::of(user, program_functions, sites.plumbing()).map(|found| equal_callers.get(found))
+        };
         callers.get(user?, find)
     }
 
