@@ -83,7 +83,7 @@ pub use calls::{CallFrame, CallNumbers, CallPath, CallPathId, Outside, ThreadCal
 pub use container::{container_from_cgroup, short_container};
 pub use counter::{Counter, CounterKey, CounterKind, CounterTrack, CounterUnit, Mark};
 pub use event::Event;
-pub use fast_map::FastMap;
+pub use fast_map::{FastMap, FastSet};
 pub use forgotten::Forgotten;
 pub use guard::{IntrusionDelta, IntrusionKind};
 pub use histogram::Histogram;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One Parquet file: rows are gathered by column, and written as row groups.
+//!
+//! Each column is in the encoding that takes the fewest bytes. Of a long one a sample says which that is.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use bytes::Bytes;
 use parquet::basic::{
     Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as PhysicalType, ZstdLevel,
 };
-use parquet::column::writer::ColumnWriterImpl;
+use parquet::column::writer::{ColumnCloseResult, ColumnWriterImpl};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
@@ -17,16 +19,30 @@ use parquet::file::writer::{
 };
 use parquet::schema::types::{ColumnDescPtr, ColumnPath, Type, TypePtr};
 
+use wallprof_model::FastSet;
+
+use crate::column::{Column, order};
 use crate::schema::{COUNTER_VALUE, Table};
 use crate::value::{Kind, Value};
+
+/// A sample of a column has pieces of consecutive values: differences and repetitions are between neighbours.
+const PIECES: usize = 8;
+const PIECE: usize = 512;
 
 /// Writes the rows of one table to `W`.
 pub(crate) struct TableFile<W: Write + Send> {
     table: &'static Table,
     writer: SerializedFileWriter<W>,
-    /// A dictionary, the values as they are, their differences. Every reader has all three.
-    encodings: [WriterPropertiesPtr; 3],
-    columns: Vec<Vec<Value>>,
+    /// Every reader has all three.
+    encodings: Encodings,
+    columns: Vec<Column>,
+    rows: usize,
+}
+
+struct Encodings {
+    dictionary: WriterPropertiesPtr,
+    plain: WriterPropertiesPtr,
+    differences: WriterPropertiesPtr,
 }
 
 impl<W: Write + Send> TableFile<W> {
@@ -45,13 +61,18 @@ impl<W: Write + Send> TableFile<W> {
                 .set_created_by(concat!("wallprof ", env!("CARGO_PKG_VERSION")).into());
             Arc::new(properties.build())
         };
-        let encodings = [None, Some(Encoding::PLAIN), Some(Encoding::DELTA_BINARY_PACKED)].map(properties);
-        let writer = SerializedFileWriter::new(out, schema(table)?, Arc::clone(&encodings[0]))?;
-        Ok(TableFile { table, writer, encodings, columns: vec![Vec::new(); table.columns.len()] })
+        let encodings = Encodings {
+            dictionary: properties(None),
+            plain: properties(Some(Encoding::PLAIN)),
+            differences: properties(Some(Encoding::DELTA_BINARY_PACKED)),
+        };
+        let writer = SerializedFileWriter::new(out, schema(table)?, Arc::clone(&encodings.dictionary))?;
+        let columns = table.columns.iter().map(|(_, kind)| Column::new(*kind)).collect();
+        Ok(TableFile { table, writer, encodings, columns, rows: 0 })
     }
 
     /// Adds a row with a value for each column, in their order.
-    pub fn row(&mut self, row: Vec<Value>) -> Result<(), ParquetError> {
+    pub fn row(&mut self, row: Vec<Value<'_>>) -> Result<(), ParquetError> {
         if row.len() != self.columns.len() {
             return Err(ParquetError::General(format!(
                 "a row of {} has {} values",
@@ -62,39 +83,30 @@ impl<W: Write + Send> TableFile<W> {
         for (column, value) in self.columns.iter_mut().zip(row) {
             column.push(value);
         }
+        self.rows += 1;
         Ok(())
     }
 
     /// Writes the gathered rows as a row group.
     pub fn flush(&mut self) -> Result<(), ParquetError> {
-        if self.columns.first().is_none_or(Vec::is_empty) {
+        if self.rows == 0 {
             return Ok(());
         }
-        let order = self.order();
+        let at = |name: &&str| self.table.columns.iter().position(|(column, _)| column == name);
+        let keys = self.table.order.iter().filter_map(at).map(|at| &self.columns[at]);
+        let order = order(self.rows, keys);
         let described = self.writer.schema_descr().columns().to_vec();
         let mut group = self.writer.next_row_group()?;
         let mut columns = Columns { group: &mut group, encodings: &self.encodings };
-        for (((_, kind), column), values) in self.table.columns.iter().zip(described).zip(&mut self.columns) {
-            let mut unordered = std::mem::take(values);
-            let ordered = order.iter().map(|at| std::mem::replace(&mut unordered[*at], Value::Null));
-            columns.write(column, *kind, &ordered.collect::<Vec<_>>())?;
+        for (((_, kind), described), column) in
+            self.table.columns.iter().zip(described).zip(&mut self.columns)
+        {
+            let column = std::mem::replace(column, Column::new(*kind));
+            columns.write(described, *kind, &column, &order)?;
         }
         group.close()?;
+        self.rows = 0;
         Ok(())
-    }
-
-    /// The gathered rows by the table's order.
-    fn order(&self) -> Vec<usize> {
-        let at = |name: &&str| self.table.columns.iter().position(|(column, _)| column == name);
-        let keys: Vec<&Vec<Value>> =
-            self.table.order.iter().filter_map(at).map(|at| &self.columns[at]).collect();
-        let mut order: Vec<usize> = (0..self.columns.first().map_or(0, Vec::len)).collect();
-        order.sort_by(|x, y| {
-            let unequal =
-                keys.iter().map(|key| key[*x].by_order().cmp(&key[*y].by_order())).find(|o| o.is_ne());
-            unequal.unwrap_or(std::cmp::Ordering::Equal)
-        });
-        order
     }
 
     /// Writes what is gathered and the footer.
@@ -124,66 +136,136 @@ fn schema(table: &Table) -> Result<TypePtr, ParquetError> {
 /// would bring the code of the types that no table has.
 struct Columns<'g, 'f, W: Write + Send> {
     group: &'g mut SerializedRowGroupWriter<'f, W>,
-    encodings: &'g [WriterPropertiesPtr; 3],
+    encodings: &'g Encodings,
 }
 
+/// A column chunk, and what its file says of it.
+type Encoded = (Vec<u8>, ColumnCloseResult);
+
 impl<W: Write + Send> Columns<'_, '_, W> {
-    fn write(&mut self, column: ColumnDescPtr, kind: Kind, values: &[Value]) -> Result<(), ParquetError> {
-        // The smallest encoding depends on the rows: lengths of waits repeat in some programs, in others never.
-        let encodings = match kind {
-            Kind::Integer | Kind::Time => &self.encodings[..],
-            // Differences are for integers.
-            Kind::Real => &self.encodings[..2],
-            Kind::Flag | Kind::Text => &self.encodings[..1],
-        };
-        match kind {
+    /// Writes the column's rows in this order.
+    fn write(
+        &mut self,
+        described: ColumnDescPtr,
+        kind: Kind,
+        column: &Column,
+        order: &[u32],
+    ) -> Result<(), ParquetError> {
+        let in_order = order.iter().map(|row| *row as usize);
+        let (bytes, closed) = match column {
             // Encodings copy the eight bytes of a number, whatever they mean: the writer of integers serves for
             // DOUBLE, whose own would be in the binary beside it.
-            Kind::Integer | Kind::Time | Kind::Real => {
-                self.write_as::<Int64Type>(column, encodings, values, |value| match value {
-                    Value::Integer(number) | Value::Time(number) => Some(*number),
-                    Value::Real(number) => Some(number.to_bits().cast_signed()),
-                    _ => None,
-                })
+            Column::Numbers(numbers) => {
+                let (present, levels) = split(in_order.map(|row| numbers[row]));
+                self.encodings.numbers(&described, kind, &present, &levels)?
             }
-            Kind::Flag => self.write_as::<BoolType>(column, encodings, values, |value| match value {
-                Value::Flag(flag) => Some(*flag),
-                _ => None,
-            }),
-            Kind::Text => self.write_as::<ByteArrayType>(column, encodings, values, |value| match value {
-                Value::Text(text) => Some(ByteArray::from(text.as_ref())),
-                _ => None,
-            }),
+            Column::Flags(flags) => {
+                let (present, levels) = split(in_order.map(|row| flags[row]));
+                encoded::<BoolType>(&described, &self.encodings.dictionary, &present, &levels)?
+            }
+            Column::Texts(texts) => {
+                // Rows share the bytes of a text.
+                let distinct: Vec<ByteArray> =
+                    texts.distinct().iter().map(|text| ByteArray::from(text.as_ref())).collect();
+                let (present, levels) =
+                    split(in_order.map(|row| Some(distinct[texts.number(row)? as usize].clone())));
+                encoded::<ByteArrayType>(&described, &self.encodings.dictionary, &present, &levels)?
+            }
+        };
+        self.group.append_column(&Bytes::from(bytes), closed)
+    }
+}
+
+impl Encodings {
+    /// The column in the encoding that takes the fewest bytes, as far as a sample says.
+    fn numbers(
+        &self,
+        described: &ColumnDescPtr,
+        kind: Kind,
+        present: &[i64],
+        levels: &[i16],
+    ) -> Result<Encoded, ParquetError> {
+        let Encodings { dictionary, plain, differences } = self;
+        // The smallest encoding depends on the rows: lengths of waits repeat in some programs, in others never.
+        let candidates = match kind {
+            _ if present.windows(2).all(|pair| pair[0] == pair[1]) => vec![plain],
+            // Differences are for integers.
+            Kind::Real => vec![dictionary, plain],
+            _ => vec![dictionary, plain, differences],
+        };
+        let all = |candidates: &[&WriterPropertiesPtr]| {
+            let chunks = candidates.iter().map(|of| encoded::<Int64Type>(described, of, present, levels));
+            let chunks = chunks.collect::<Result<Vec<_>, _>>()?;
+            let smallest = chunks.into_iter().min_by_key(|(bytes, _)| bytes.len());
+            smallest.ok_or_else(|| ParquetError::General("a column has no encoding".into()))
+        };
+        if candidates.len() == 1 || present.len() <= 2 * PIECES * PIECE {
+            return all(&candidates);
         }
+        let sample = Sample::of(present);
+        let levels_of_sample = vec![1; sample.values.len()];
+        let mut sizes = Vec::new();
+        for candidate in &candidates {
+            let chunk = encoded::<Int64Type>(described, candidate, &sample.values, &levels_of_sample)?;
+            sizes.push(sample.size_of_all(&chunk));
+        }
+        let best = candidates.iter().zip(sizes).min_by(|(_, one), (_, other)| one.total_cmp(other));
+        all(best.map(|(of, _)| *of).as_slice())
+    }
+}
+
+fn distinct(values: &[i64]) -> usize {
+    values.chunk_by(|one, next| one == next).map(|equal| equal[0]).collect::<FastSet<i64>>().len()
+}
+
+/// Which values are present, and for each row its level: 0 for NULL, 1 for a value.
+fn split<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
+    let (mut present, mut levels) = (Vec::with_capacity(values.size_hint().0), Vec::new());
+    for value in values {
+        levels.push(i16::from(value.is_some()));
+        present.extend(value);
+    }
+    (present, levels)
+}
+
+fn encoded<T: DataType>(
+    described: &ColumnDescPtr,
+    properties: &WriterPropertiesPtr,
+    present: &[T::T],
+    levels: &[i16],
+) -> Result<Encoded, ParquetError> {
+    let mut bytes = TrackedWrite::new(Vec::new());
+    let pages = Box::new(SerializedPageWriter::new(&mut bytes));
+    let mut writer = ColumnWriterImpl::<T>::new(described.clone(), properties.clone(), pages);
+    writer.write_batch(present, Some(levels), None)?;
+    let closed = writer.close()?;
+    Ok((bytes.into_inner()?, closed))
+}
+
+/// Values from all parts of a column.
+struct Sample {
+    values: Vec<i64>,
+    /// How many values the column has for each one of the sample.
+    times: f64,
+    /// How many different values the column has for each different one of the sample.
+    times_distinct: f64,
+}
+
+impl Sample {
+    /// Of a column with more values than that.
+    fn of(column: &[i64]) -> Sample {
+        let apart = (column.len() - PIECE) / (PIECES - 1);
+        let pieces = (0..PIECES).map(|piece| &column[piece * apart..piece * apart + PIECE]);
+        let values: Vec<i64> = pieces.flatten().copied().collect();
+        let times = column.len() as f64 / values.len() as f64;
+        Sample { times, times_distinct: distinct(column) as f64 / distinct(&values) as f64, values }
     }
 
-    /// Writes the column in the encoding that takes the fewest bytes. NULLs are a level of 0, other values a
-    /// level of 1 and the value.
-    fn write_as<T: DataType>(
-        &mut self,
-        column: ColumnDescPtr,
-        encodings: &[WriterPropertiesPtr],
-        values: &[Value],
-        of: impl Fn(&Value) -> Option<T::T>,
-    ) -> Result<(), ParquetError> {
-        let typed: Vec<Option<T::T>> = values.iter().map(of).collect();
-        let levels: Vec<i16> = typed.iter().map(|value| i16::from(value.is_some())).collect();
-        let present: Vec<T::T> = typed.into_iter().flatten().collect();
-        let mut smallest = None;
-        for properties in encodings {
-            let mut bytes = TrackedWrite::new(Vec::new());
-            let pages = Box::new(SerializedPageWriter::new(&mut bytes));
-            let mut writer = ColumnWriterImpl::<T>::new(column.clone(), properties.clone(), pages);
-            writer.write_batch(&present, Some(&levels), None)?;
-            let closed = writer.close()?;
-            let bytes = bytes.into_inner()?;
-            if smallest.as_ref().is_none_or(|(smallest, _): &(Vec<u8>, _)| bytes.len() < smallest.len()) {
-                smallest = Some((bytes, closed));
-            }
-        }
-        let (bytes, closed) =
-            smallest.ok_or_else(|| ParquetError::General("a column has no encoding".into()))?;
-        self.group.append_column(&Bytes::from(bytes), closed)
+    /// The bytes of the whole column, by those of the sample. A dictionary has each value once.
+    fn size_of_all(&self, (bytes, closed): &Encoded) -> f64 {
+        let data_at = closed.metadata.data_page_offset();
+        let dictionary = closed.metadata.dictionary_page_offset().map_or(0, |at| data_at - at) as f64;
+        dictionary * self.times_distinct + (bytes.len() as f64 - dictionary) * self.times
     }
 }
 
@@ -211,7 +293,7 @@ mod tests {
     }
 
     /// Stalls of ten threads, a hundred a second, in the order in which they ended.
-    fn stalls(count: i64) -> Vec<Vec<Value>> {
+    fn stalls(count: i64) -> Vec<Vec<Value<'static>>> {
         let mut draw = Draw(7);
         let row = |id: i64| {
             let thread = (draw.next() % 10) as i64;
@@ -237,7 +319,7 @@ mod tests {
         (1..=count).map(row).collect()
     }
 
-    fn written(rows: &[Vec<Value>]) -> Bytes {
+    fn written(rows: &[Vec<Value<'_>>]) -> Bytes {
         let mut file = TableFile::new(&STALLS, Vec::new()).unwrap();
         rows.iter().for_each(|row| file.row(row.clone()).unwrap());
         file.finish().unwrap().into()
@@ -264,7 +346,7 @@ mod tests {
         let read = reader.get_row_iter(None).unwrap().map(Result::unwrap);
         let mut found: Vec<_> = read.map(|row| names.map(|name| number(&row, name))).collect();
         found.sort_unstable();
-        let of_row = |row: &Vec<Value>| {
+        let of_row = |row: &Vec<Value<'_>>| {
             names.map(|name| match row[column(name)] {
                 Value::Integer(number) => Some(number),
                 _ => None,
@@ -276,6 +358,49 @@ mod tests {
         assert!(encodings("reason").contains(&Encoding::RLE_DICTIONARY));
         assert!(encodings("id").contains(&Encoding::DELTA_BINARY_PACKED), "each id is near the one before");
         assert!(!encodings("late_ns").contains(&Encoding::RLE_DICTIONARY), "hardly one repeats");
+    }
+
+    #[test]
+    fn sample_chooses_the_encoding_that_is_smallest_or_nearly_so() {
+        let mut draw = Draw(3);
+        let columns: [(&str, Vec<i64>); 8] = [
+            ("durations", (0..30_000).map(|_| draw.duration()).collect()),
+            ("ascending", (0..30_000).map(|at| at * 7 + (draw.next() % 5) as i64).collect()),
+            ("few values", (0..30_000).map(|_| 40_000 + (draw.next() % 90) as i64 * 13).collect()),
+            ("sorted threads", (0..30_000).map(|at| 2_000_000 + at / 60 * 17).collect()),
+            ("mostly 0", (0..30_000).map(|at| if at % 40 == 0 { draw.duration() } else { 0 }).collect()),
+            ("rarely changes", (0..30_000).map(|at| at / 9_000).collect()),
+            ("seconds", (0..30_000).map(|_| (draw.next() % 300) as i64 * 1_000_000).collect()),
+            ("thousands of values", (0..30_000).map(|_| (draw.next() % 9_000) as i64 * 999).collect()),
+        ];
+        let file = TableFile::new(&STALLS, Vec::new()).unwrap();
+        let described = file.writer.schema_descr().column(column("late_ns"));
+        let Encodings { dictionary, plain, differences } = &file.encodings;
+        for (name, values) in columns {
+            let levels = vec![1; values.len()];
+            let size = |of| encoded::<Int64Type>(&described, of, &values, &levels).unwrap().0.len();
+            let sizes = [dictionary, plain, differences].map(size);
+            let chosen = file.encodings.numbers(&described, Kind::Integer, &values, &levels).unwrap().0.len();
+            assert!(sizes.contains(&chosen), "{name}: {chosen}, {sizes:?}");
+            let smallest = *sizes.iter().min().unwrap();
+            // Of a column of a kilobyte, headers count for more than values.
+            assert!(chosen as f64 <= smallest as f64 * 1.05 + 1_024.0, "{name}: {chosen}, {sizes:?}");
+        }
+    }
+
+    #[test]
+    fn column_of_one_value_takes_nothing() {
+        let mut file = TableFile::new(&STALLS, Vec::new()).unwrap();
+        (0..20_000).for_each(|_| file.row(vec![Value::Null; STALLS.columns.len()]).unwrap());
+        let nulls = file.finish().unwrap().len();
+        let mut file = TableFile::new(&STALLS, Vec::new()).unwrap();
+        for _ in 0..20_000 {
+            let mut row = vec![Value::Null; STALLS.columns.len()];
+            row[column("asked_ns")] = Value::Integer(0);
+            file.row(row).unwrap();
+        }
+        let with_zeros = file.finish().unwrap().len();
+        assert!(with_zeros < nulls + 100, "{with_zeros}, {nulls}");
     }
 
     /// 10 MB a host-hour at a hundred stalls a second are 28 bytes for a stall and all else. These rows take

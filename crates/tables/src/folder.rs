@@ -170,7 +170,7 @@ impl TableWriter {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn row(&mut self, epoch_ns: u64, row: Vec<Value>) -> Result<(), Error> {
+    pub fn row(&mut self, epoch_ns: u64, row: Vec<Value<'_>>) -> Result<(), Error> {
         let hour = self.at.hour(epoch_ns);
         let open = self.hours.len();
         let pending = match self.hours.entry(hour) {
@@ -311,7 +311,7 @@ impl Pending {
         Ok(Pending { table, place, aside: Aside(aside), file })
     }
 
-    fn row(&mut self, row: Vec<Value>) -> Result<(), Error> {
+    fn row(&mut self, row: Vec<Value<'_>>) -> Result<(), Error> {
         self.file.row(row).map_err(|error| Error::Parquet { path: self.place.clone(), error })
     }
 
@@ -344,7 +344,7 @@ mod tests {
         Partition { host: host.into(), file: "r1".into(), first: hour, last: Hour(hour.0 + 1) }
     }
 
-    fn row(reason: &str) -> Vec<Value> {
+    fn row(reason: &str) -> Vec<Value<'_>> {
         vec!["r1".into(), Value::time(START), reason.into(), Value::Integer(5)]
     }
 

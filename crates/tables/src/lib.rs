@@ -5,6 +5,7 @@
 //! `TABLE/host=H/date=YYYY-MM-DD/hour=HH/RECORDING.parquet`. The crate `parquet` is used here alone, without
 //! arrow: rows are gathered by column and written with its column writers.
 
+mod column;
 mod file;
 mod folder;
 mod kept;
@@ -25,5 +26,5 @@ pub use schema::{
     COUNTERS, FINDINGS, LATENCY, LEDGER, LOSSES, RECORDINGS, SAMPLES, SPAN_LATENCY, SPANS, STACKS, STALLS,
     TABLES, Table,
 };
-pub use stack_id::{StackHash, recording_id, stack_hash};
+pub use stack_id::{StackHash, StackHasher, recording_id};
 pub use value::{Kind, Value};

@@ -9,8 +9,8 @@ use crate::stack_id::StackHash;
 use crate::value::Value;
 
 /// A row of `recordings`; `labels` is a JSON object.
-pub fn recording_row(recording: &str, info: &RecordingInfo, labels: String) -> Vec<Value> {
-    let known = |text: &str| Value::from((!text.is_empty()).then_some(text));
+pub fn recording_row<'v>(recording: &'v str, info: &'v RecordingInfo, labels: String) -> Vec<Value<'v>> {
+    let known = |text: &'v String| Value::from((!text.is_empty()).then_some(text.as_str()));
     let (start, end) = (info.clock.epoch_from_mono(info.start), info.clock.epoch_from_mono(info.end));
     vec![
         recording.into(),
@@ -35,7 +35,7 @@ pub fn recording_row(recording: &str, info: &RecordingInfo, labels: String) -> V
 
 /// The columns by which every table of threads names one.
 #[derive(Clone, Debug)]
-pub struct ThreadColumns([Value; 6]);
+pub struct ThreadColumns([Value<'static>; 6]);
 
 impl ThreadColumns {
     pub fn of(thread: &ThreadInfo) -> ThreadColumns {
@@ -61,18 +61,18 @@ impl ThreadColumns {
         ThreadColumns([const { Value::Null }; 6])
     }
 
-    fn values(&self) -> impl Iterator<Item = Value> + '_ {
-        self.0.iter().cloned()
+    fn values(&self) -> impl Iterator<Item = Value<'_>> {
+        self.0.iter().map(Value::borrowed)
     }
 }
 
 /// The recording, the time, the thread, and the rest of the row.
-pub fn thread_row(
-    recording: &str,
+pub fn thread_row<'v>(
+    recording: &'v str,
     epoch_ns: u64,
-    thread: &ThreadColumns,
-    rest: impl IntoIterator<Item = Value>,
-) -> Vec<Value> {
+    thread: &'v ThreadColumns,
+    rest: impl IntoIterator<Item = Value<'v>>,
+) -> Vec<Value<'v>> {
     let start = [recording.into(), Value::time(epoch_ns)];
     start.into_iter().chain(thread.values()).chain(rest).collect()
 }
@@ -83,19 +83,19 @@ pub type StallStacks = [Option<StackHash>; 4];
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The second of a time: it takes a bit or two of a row, where a time of its own beside `start_ns` took two bytes.
-fn second(epoch_ns: u64) -> Value {
+fn second(epoch_ns: u64) -> Value<'static> {
     Value::time(epoch_ns - epoch_ns % SECOND_NS)
 }
 
 /// A row of `stalls`.
-pub fn stall_row(
-    recording: &str,
-    stall: &StallRecord,
-    thread: &ThreadColumns,
+pub fn stall_row<'v>(
+    recording: &'v str,
+    stall: &'v StallRecord,
+    thread: &'v ThreadColumns,
     start_ns: u64,
-    stacks: StallStacks,
-) -> Vec<Value> {
-    let [user, kernel, waker_user, waker_kernel] = stacks;
+    stacks: &'v StallStacks,
+) -> Vec<Value<'v>> {
+    let [user, kernel, waker_user, waker_kernel] = stacks.each_ref().map(Option::as_deref);
     let waker = stall.waker.as_ref().and_then(|waker| waker.thread.as_ref());
     let context = |waker: &WakerRecord| if waker.thread.is_some() { "task" } else { "interrupt" };
     let owner = stall.lock.as_ref().and_then(|lock| lock.owner.as_ref());
@@ -143,30 +143,40 @@ pub fn stall_row(
 }
 
 /// A row of `stacks`. The text is leaf first.
-pub fn stack_row(recording: &str, hash: &str, stack: &ResolvedStack) -> Vec<Value> {
-    let names: Vec<String> = stack
-        .frames
-        .iter()
-        .flat_map(|frame| {
-            frame.lines.iter().map(|line| match (&line.symbol, frame.kind) {
-                (Some(symbol), FrameKind::Kernel) => format!("{symbol}_[k]"),
-                (Some(symbol), _) => symbol.clone(),
-                (None, _) => format!("{}+{:#x}", frame.module.as_deref().unwrap_or(""), frame.address),
-            })
-        })
-        .collect();
+pub fn stack_row<'v>(recording: &'v str, hash: &'v str, stack: &ResolvedStack) -> Vec<Value<'v>> {
+    let (mut text, mut leaf) = (String::new(), None);
+    for (frame, line) in
+        stack.frames.iter().flat_map(|frame| frame.lines.iter().map(move |line| (frame, line)))
+    {
+        if leaf.is_some() {
+            text.push_str(" < ");
+        }
+        match (&line.symbol, frame.kind) {
+            (Some(symbol), FrameKind::Kernel) => text.extend([symbol.as_str(), "_[k]"]),
+            (Some(symbol), _) => text.push_str(symbol),
+            (None, _) => text += &format!("{}+{:#x}", frame.module.as_deref().unwrap_or(""), frame.address),
+        }
+        leaf.get_or_insert(text.len());
+    }
+    let leaf = leaf.map(|end| text[..end].to_owned());
     vec![
         recording.into(),
         hash.into(),
-        names.join(" < ").into(),
-        names.first().map(String::as_str).into(),
+        text.into(),
+        leaf.into(),
         Value::number(stack.frames.len()),
         stack.end.name().into(),
     ]
 }
 
 /// A row of `spans`, with the second for its time, too.
-pub fn span_row(recording: &str, id: u64, span: &Span, thread: &ThreadColumns, start_ns: u64) -> Vec<Value> {
+pub fn span_row<'v>(
+    recording: &'v str,
+    id: u64,
+    span: &'v Span,
+    thread: &'v ThreadColumns,
+    start_ns: u64,
+) -> Vec<Value<'v>> {
     let rest = [
         id.into(),
         span.source.name().into(),
@@ -179,12 +189,12 @@ pub fn span_row(recording: &str, id: u64, span: &Span, thread: &ThreadColumns, s
 }
 
 /// A row of `span_latency`.
-pub fn span_latency_row(
-    recording: &str,
+pub fn span_latency_row<'v>(
+    recording: &'v str,
     epoch_ns: u64,
-    spans: &SpanDelta,
-    thread: &ThreadColumns,
-) -> Vec<Value> {
+    spans: &'v SpanDelta,
+    thread: &'v ThreadColumns,
+) -> Vec<Value<'v>> {
     let (from_ns, to_ns) = range_from_bucket(spans.bucket);
     let rest = [
         spans.source.name().into(),
@@ -198,7 +208,7 @@ pub fn span_latency_row(
     thread_row(recording, epoch_ns, thread, rest.into_iter().chain(of_states(&spans.states)))
 }
 
-fn of_states(states: &SpanStates) -> impl Iterator<Item = Value> {
+fn of_states<'v>(states: &SpanStates) -> impl Iterator<Item = Value<'v>> + use<'v> {
     states.0.into_iter().map(Value::from)
 }
 
@@ -206,30 +216,30 @@ fn of_states(states: &SpanStates) -> impl Iterator<Item = Value> {
 #[derive(Clone, Debug)]
 pub struct CounterColumns {
     thread: ThreadColumns,
-    name: Value,
-    kind: Value,
-    unit: Value,
+    name: String,
+    kind: &'static str,
+    unit: &'static str,
 }
 
 impl CounterColumns {
     pub fn of(counter: &Counter, thread: Option<ThreadColumns>) -> CounterColumns {
         CounterColumns {
             thread: thread.unwrap_or_else(ThreadColumns::none),
-            name: counter.name.as_str().into(),
-            kind: counter.kind.name().into(),
-            unit: counter.unit.name().into(),
+            name: counter.name.clone(),
+            kind: counter.kind.name(),
+            unit: counter.unit.name(),
         }
     }
 
     /// A row of `counters`.
-    pub fn row(&self, recording: &str, epoch_ns: u64, value: f64) -> Vec<Value> {
-        let rest = [self.name.clone(), self.kind.clone(), self.unit.clone(), Value::real(value)];
+    pub fn row<'v>(&'v self, recording: &'v str, epoch_ns: u64, value: f64) -> Vec<Value<'v>> {
+        let rest = [self.name.as_str().into(), self.kind.into(), self.unit.into(), Value::real(value)];
         thread_row(recording, epoch_ns, &self.thread, rest)
     }
 }
 
 /// A row of `findings`.
-pub fn finding_row(recording: &str, epoch_ns: u64, finding: &Finding) -> Vec<Value> {
+pub fn finding_row<'v>(recording: &'v str, epoch_ns: u64, finding: &'v Finding) -> Vec<Value<'v>> {
     vec![
         recording.into(),
         Value::time(epoch_ns),
@@ -243,6 +253,6 @@ pub fn finding_row(recording: &str, epoch_ns: u64, finding: &Finding) -> Vec<Val
 }
 
 /// A row of `losses`.
-pub fn loss_row(recording: &str, epoch_ns: u64, reason: &str, count: u64) -> Vec<Value> {
+pub fn loss_row<'v>(recording: &'v str, epoch_ns: u64, reason: &'v str, count: u64) -> Vec<Value<'v>> {
     vec![recording.into(), Value::time(epoch_ns), reason.into(), count.into()]
 }

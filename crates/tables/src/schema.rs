@@ -251,7 +251,9 @@ mod tests {
     #[test]
     fn rows_are_ordered_by_columns_of_their_table() {
         for table in TABLES {
-            let has = |name: &&str| table.columns.iter().any(|(column, _)| column == name);
+            let is_ordered = |kind| matches!(kind, Integer | Text | Time);
+            let has =
+                |name: &&str| table.columns.iter().any(|(column, kind)| column == name && is_ordered(*kind));
             assert!(table.order.iter().all(has), "{}: {:?}", table.name, table.order);
         }
     }

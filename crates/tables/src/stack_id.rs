@@ -3,60 +3,84 @@
 
 use std::sync::Arc;
 
-use ring::digest::{Context, SHA256};
-use wallprof_model::FrameKind;
+use ring::digest::{Digest, SHA256, digest};
 use wallprof_model::profile::{RecordingInfo, ResolvedFrame, ResolvedStack};
+use wallprof_model::{FastMap, FrameKind};
 
 /// 32 hexadecimal digits.
 pub type StackHash = Arc<str>;
 
-/// The hash of a stack's frames and ending: of native code the build id (without one the path) and the
-/// address in the file, which are equal on every host that runs the same build. Kernel and JIT code has
-/// another address in each boot and each process: its symbol and offset count. Where the symbol is unknown,
-/// the address does.
-pub fn stack_hash(stack: &ResolvedStack) -> StackHash {
-    let mut hash = Context::new(&SHA256);
-    let mut add = |bytes: &[u8]| {
-        hash.update(&(bytes.len() as u64).to_le_bytes());
-        hash.update(bytes);
-    };
-    for frame in stack.frames.iter() {
-        add(frame.kind.name().as_bytes());
-        add_frame(frame, &mut add);
+/// Frames whose bytes are kept, at about a hundred bytes each.
+const MOST_FRAMES: usize = 1 << 17;
+
+/// Hashes stacks. What a frame adds to a hash is kept: stacks have the same frames again and again.
+#[derive(Default)]
+pub struct StackHasher {
+    /// By the address of the frame, which it keeps from being another frame's.
+    frames: FastMap<usize, (Arc<ResolvedFrame>, Box<[u8]>)>,
+    bytes: Vec<u8>,
+}
+
+impl StackHasher {
+    /// The hash of a stack's frames and ending: of native code the build id (without one the path) and the
+    /// address in the file, which are equal on every host that runs the same build. Kernel and JIT code has
+    /// another address in each boot and each process: its symbol and offset count. Where the symbol is unknown,
+    /// the address does.
+    pub fn hash(&mut self, stack: &ResolvedStack) -> StackHash {
+        let StackHasher { frames, bytes } = self;
+        bytes.clear();
+        for frame in stack.frames.iter() {
+            let address = Arc::as_ptr(frame).addr();
+            if frames.len() >= MOST_FRAMES && !frames.contains_key(&address) {
+                frames.clear();
+            }
+            let known = frames.entry(address).or_insert_with(|| (Arc::clone(frame), of_frame(frame)));
+            bytes.extend_from_slice(&known.1);
+        }
+        add(bytes, stack.end.name().as_bytes());
+        hex(&digest(&SHA256, bytes)).into()
     }
-    add(stack.end.name().as_bytes());
-    hex(hash).into()
 }
 
 /// The identity of a recording: equal for each export of it, on every host.
 pub fn recording_id(info: &RecordingInfo) -> String {
-    let mut hash = Context::new(&SHA256);
+    let mut bytes = Vec::new();
     for text in [&info.machine_id, &info.boot_id, &info.hostname, &info.command, &info.source] {
-        hash.update(&(text.len() as u64).to_le_bytes());
-        hash.update(text.as_bytes());
+        add(&mut bytes, text.as_bytes());
     }
-    hash.update(&info.start.0.to_le_bytes());
-    hash.update(&info.clock.epoch_from_mono(info.start).0.to_le_bytes());
-    hex(hash)
+    bytes.extend(info.start.0.to_le_bytes());
+    bytes.extend(info.clock.epoch_from_mono(info.start).0.to_le_bytes());
+    hex(&digest(&SHA256, &bytes))
 }
 
-fn hex(hash: Context) -> String {
-    hash.finish().as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+/// Half of the digest.
+fn hex(digest: &Digest) -> String {
+    let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
+    digest.as_ref().iter().take(16).flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-fn add_frame(frame: &ResolvedFrame, add: &mut impl FnMut(&[u8])) {
+/// With its length, so that no two sequences are one.
+fn add(bytes: &mut Vec<u8>, part: &[u8]) {
+    bytes.extend((part.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(part);
+}
+
+fn of_frame(frame: &ResolvedFrame) -> Box<[u8]> {
+    let mut bytes = Vec::new();
+    add(&mut bytes, frame.kind.name().as_bytes());
     let line = frame.lines.last();
     match (frame.kind, line.and_then(|line| Some((line.symbol.as_ref()?, line.offset)))) {
         (FrameKind::Kernel | FrameKind::Jit, Some((symbol, offset))) => {
-            add(symbol.as_bytes());
-            add(&offset.unwrap_or(0).to_le_bytes());
+            add(&mut bytes, symbol.as_bytes());
+            add(&mut bytes, &offset.unwrap_or(0).to_le_bytes());
         }
         _ => {
             let module = frame.module.as_deref().unwrap_or("");
-            add(frame.build_id.as_deref().unwrap_or(module.as_bytes()));
-            add(&frame.address.to_le_bytes());
+            add(&mut bytes, frame.build_id.as_deref().unwrap_or(module.as_bytes()));
+            add(&mut bytes, &frame.address.to_le_bytes());
         }
     }
+    bytes.into()
 }
 
 #[cfg(test)]
@@ -81,6 +105,10 @@ mod tests {
         }
     }
 
+    fn stack_hash(stack: &ResolvedStack) -> StackHash {
+        StackHasher::default().hash(stack)
+    }
+
     fn hash(frame: ResolvedFrame) -> StackHash {
         stack_hash(&ResolvedStack { frames: vec![frame.into()].into(), end: StackEnd::Complete })
     }
@@ -96,6 +124,25 @@ mod tests {
         assert_eq!(kernel(Some("schedule"), 0xffff_1000), kernel(Some("schedule"), 0xffff_9000));
         assert_ne!(kernel(Some("schedule"), 1), kernel(Some("io_schedule"), 1));
         assert_eq!(native(None, 0x10, id).len(), 32);
+    }
+
+    /// Databases have hashes of former versions.
+    #[test]
+    fn hash_never_changes_and_known_frames_do_not_count() {
+        let frames: [Arc<ResolvedFrame>; 2] = [
+            frame(FrameKind::Kernel, Some("schedule"), 0xffff_1000, None).into(),
+            frame(FrameKind::Native, None, 0x10, Some(&[1, 2])).into(),
+        ];
+        let whole = ResolvedStack { frames: frames.as_slice().into(), end: StackEnd::Complete };
+        let part = ResolvedStack { frames: frames[1..].into(), end: StackEnd::Complete };
+        let mut hasher = StackHasher::default();
+        for _ in 0..2 {
+            let hashes = [&whole, &part].map(|stack| hasher.hash(stack));
+            assert_eq!(
+                hashes,
+                ["c21eb110fc64f417c4be65ea93308642".into(), "24cc7ff0bd328855196ddb3270e9c8de".into()]
+            );
+        }
     }
 
     #[test]

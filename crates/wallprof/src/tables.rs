@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wallprof export --to parquet`: a recording as tables for databases.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,12 +14,12 @@ use wallprof_analysis::waits::Rules;
 use wallprof_model::event::Weighted;
 use wallprof_model::histogram::range_from_bucket;
 use wallprof_model::profile::{RecordingInfo, ResolvedFrame, ResolvedStack, Thread};
-use wallprof_model::{Counter, EpochSecond, Loss, MonoNs, StackId, ThreadKey};
+use wallprof_model::{Counter, EpochSecond, FastMap, Loss, MonoNs, StackId, ThreadInfo, ThreadKey};
 use wallprof_recording::Recording;
 use wallprof_tables::{
     COUNTERS, CounterColumns, FINDINGS, Folder, Hour, Known, LATENCY, LEDGER, LOSSES, Partition, RECORDINGS,
-    SAMPLES, SPAN_LATENCY, SPANS, STACKS, STALLS, StackHash, TableWriter, ThreadColumns, Value, Written,
-    finding_row, loss_row, recording_id, recording_row, span_latency_row, span_row, stack_hash, stack_row,
+    SAMPLES, SPAN_LATENCY, SPANS, STACKS, STALLS, StackHash, StackHasher, TableWriter, ThreadColumns, Value,
+    Written, finding_row, loss_row, recording_id, recording_row, span_latency_row, span_row, stack_row,
     stall_row, thread_row,
 };
 
@@ -64,25 +66,28 @@ pub fn write(
     names: &Names,
     part: &Part,
 ) -> Result<(Written, Known), Failure> {
-    let mut stalls = Collector::default();
-    recording.each_stall(|stall| stalls.add(&stall))?;
-    let background = Background::read(recording)?;
-    let findings = background.findings(stalls);
-    let info = &background.info;
+    let info = recording.info()?;
     if info.clock.anchors().is_empty() {
         return Err(Failure::failed(format!(
             "the recording {} has no times of day, by which tables are divided: import it from a source with them",
             recording.path().display()
         )));
     }
-    let mut tables = Tables::new(folder, names, info, &background.threads);
+    let mut tables = Tables::new(folder, names, &info, &recording.thread_infos()?);
     let start = info.clock.epoch_from_mono(info.start).0;
-    tables.recording(info, start)?;
+    tables.recording(&info, start)?;
+    let mut stacks = tables.stacks(names.watcher.clone());
+    // Stalls are read once, for their rows and for the findings.
+    let mut stalls = Collector::default();
+    tables.stalls(recording, &info, &mut stacks, &mut stalls)?;
+    let background = Background::read(recording)?;
+    let findings = background.findings(stalls);
+    tables.samples(recording, &info, &mut stacks)?;
+    tables.finish(stacks.table)?;
     tables.ledger(recording, &background.threads)?;
-    let stacks = tables.waits(recording, info, names.watcher.clone())?;
     tables.latency(&background.threads, start)?;
-    tables.spans(recording, info, start)?;
-    tables.counters(recording, info, &part.counters)?;
+    tables.spans(recording, &info, start)?;
+    tables.counters(recording, &info, &part.counters)?;
     let mut table = tables.start(&FINDINGS);
     for found in &findings {
         table.row(start, finding_row(&names.id, start, found)).map_err(failed)?;
@@ -94,7 +99,7 @@ pub fn write(
         table.row(start, loss_row(&names.id, start, reason, count)).map_err(failed)?;
     }
     tables.finish(table)?;
-    Ok((tables.written, stacks))
+    Ok((tables.written, stacks.known))
 }
 
 fn failed(error: wallprof_tables::Error) -> Failure {
@@ -106,15 +111,15 @@ struct Tables {
     folder: Folder,
     at: Partition,
     id: String,
-    threads: HashMap<ThreadKey, ThreadColumns>,
+    threads: FastMap<ThreadKey, ThreadColumns>,
     written: Written,
 }
 
 impl Tables {
-    fn new(folder: &Path, names: &Names, info: &RecordingInfo, threads: &[Thread]) -> Self {
+    fn new(folder: &Path, names: &Names, info: &RecordingInfo, threads: &[ThreadInfo]) -> Self {
         let hour = |at| Hour::of_ns(info.clock.epoch_from_mono(at).0);
         let (first, last) = (hour(info.start), hour(info.end));
-        let columns = |thread: &Thread| (thread.info.key, ThreadColumns::of(&thread.info));
+        let columns = |thread: &ThreadInfo| (thread.key, ThreadColumns::of(thread));
         Tables {
             folder: Folder::new(folder),
             at: Partition {
@@ -138,8 +143,9 @@ impl Tables {
     }
 
     /// Of more threads than a reader lists, the others have their number alone.
-    fn columns(&self, thread: ThreadKey) -> ThreadColumns {
-        self.threads.get(&thread).cloned().unwrap_or_else(|| ThreadColumns::unknown(thread))
+    fn columns(&self, thread: ThreadKey) -> Cow<'_, ThreadColumns> {
+        let known = self.threads.get(&thread).map(Cow::Borrowed);
+        known.unwrap_or_else(|| Cow::Owned(ThreadColumns::unknown(thread)))
     }
 
     fn recording(&mut self, info: &RecordingInfo, start: u64) -> Result<(), Failure> {
@@ -178,9 +184,10 @@ impl Tables {
             let at = ns_of(row.second);
             // Below 0 where the states are longer than the second, as in the view.
             let unaccounted = i128::from(account.wall_ns) - account.states.total_ns().cast_signed();
-            let states = account.states.iter().map(|(state, ns)| (state.label(), Value::from(ns)));
-            let states = states.chain([("unaccounted".to_owned(), Value::number(unaccounted))]);
-            for (state, ns) in states.filter(|(_, ns)| *ns != Value::Integer(0)) {
+            let states = account.states.iter().filter(|(_, ns)| *ns != 0);
+            let states = states.map(|(state, ns)| (state.label(), Value::from(ns)));
+            let rest = (unaccounted != 0).then(|| ("unaccounted".to_owned(), Value::number(unaccounted)));
+            for (state, ns) in states.chain(rest) {
                 let row = thread_row(&self.id, at, &columns, [state.into(), ns]);
                 table.row(at, row).map_err(failed)?;
             }
@@ -188,25 +195,32 @@ impl Tables {
         self.finish(table)
     }
 
-    /// Stalls, samples and the stacks of both.
-    fn waits(
-        &mut self,
-        recording: &Recording,
-        info: &RecordingInfo,
-        watcher: Option<String>,
-    ) -> Result<Known, Failure> {
-        let mut stacks = StackTable {
+    /// Of stalls and samples.
+    fn stacks(&self, watcher: Option<String>) -> StackTable {
+        StackTable {
             table: self.start(&STACKS),
             id: self.id.clone(),
             known: Known::new(self.folder.clone(), self.at.clone(), watcher),
-            hashes: HashMap::new(),
-        };
+            hashes: FastMap::default(),
+            hasher: StackHasher::default(),
+        }
+    }
+
+    /// The evidence of findings gets the stalls, too.
+    fn stalls(
+        &mut self,
+        recording: &Recording,
+        info: &RecordingInfo,
+        stacks: &mut StackTable,
+        evidence: &mut Collector,
+    ) -> Result<(), Failure> {
         let mut table = self.start(&STALLS);
         let mut outcome = Ok(());
         recording.each_stall(|stall| {
             if outcome.is_err() {
                 return;
             }
+            evidence.add(&stall);
             let columns = self.columns(stall.thread);
             let from = info.clock.epoch_from_mono(stall.start).0;
             let waker = stall.waker.as_ref();
@@ -224,14 +238,11 @@ impl Tables {
                 }
             }
             if outcome.is_ok() {
-                outcome = table.row(from, stall_row(&self.id, &stall, &columns, from, hashes));
+                outcome = table.row(from, stall_row(&self.id, &stall, &columns, from, &hashes));
             }
         })?;
         outcome.map_err(failed)?;
-        self.finish(table)?;
-        self.samples(recording, info, &mut stacks)?;
-        self.finish(stacks.table)?;
-        Ok(stacks.known)
+        self.finish(table)
     }
 
     fn samples(
@@ -240,7 +251,7 @@ impl Tables {
         info: &RecordingInfo,
         stacks: &mut StackTable,
     ) -> Result<(), Failure> {
-        let mut by_id: HashMap<StackId, StackHash> = HashMap::new();
+        let mut by_id: FastMap<StackId, StackHash> = FastMap::default();
         let mut hour = None;
         let mut table = self.start(&SAMPLES);
         for sample in recording.samples(..)? {
@@ -268,7 +279,8 @@ impl Tables {
                     format!("event:{name}")
                 }
             };
-            let rest = [state.into(), sample.weight.into(), sample.count.into(), user.into(), kernel.into()];
+            let (user, kernel) = (user.as_deref().into(), kernel.as_deref().into());
+            let rest = [state.into(), sample.weight.into(), sample.count.into(), user, kernel];
             table.row(at, thread_row(&self.id, at, &columns, rest)).map_err(failed)?;
         }
         self.finish(table)
@@ -279,10 +291,11 @@ impl Tables {
         for thread in threads {
             let columns = self.columns(thread.info.key);
             for (metric, histogram) in &thread.latency {
+                let name = metric.name();
                 for (bucket, cell) in histogram.cells() {
                     let (from, to) = range_from_bucket(bucket);
                     let rest = [
-                        metric.name().into(),
+                        name.as_str().into(),
                         from.into(),
                         to.into(),
                         cell.count.into(),
@@ -301,7 +314,8 @@ impl Tables {
         let mut table = self.start(&SPANS);
         for (id, span) in recording.spans()? {
             let from = info.clock.epoch_from_mono(span.start).0;
-            let row = span_row(&self.id, id, &span, &self.columns(span.thread), from);
+            let columns = self.columns(span.thread);
+            let row = span_row(&self.id, id, &span, &columns, from);
             table.row(from, row).map_err(failed)?;
         }
         self.finish(table)?;
@@ -333,7 +347,7 @@ impl Tables {
                 return;
             }
             if last.as_ref().is_none_or(|(known, _)| known != counter) {
-                let thread = counter.thread.map(|thread| self.columns(thread));
+                let thread = counter.thread.map(|thread| self.columns(thread).into_owned());
                 last = Some((counter.clone(), CounterColumns::of(counter, thread)));
             }
             if let Some((_, columns)) = &last {
@@ -355,11 +369,14 @@ struct StackTable {
     id: String,
     known: Known,
     /// By the address of the frames.
-    hashes: HashMap<(usize, u8), Hashed>,
+    hashes: FastMap<(usize, u8), Hashed>,
+    hasher: StackHasher,
 }
 
 struct Hashed {
     hash: StackHash,
+    /// The hour of the last row that referred to it: the stack is in the table of that hour.
+    hour: Hour,
     /// No other stack gets this address while the entry exists.
     _frames: Arc<[Arc<ResolvedFrame>]>,
 }
@@ -367,16 +384,20 @@ struct Hashed {
 impl StackTable {
     /// The hash of a stack to which a row of this time refers.
     fn hash(&mut self, stack: &ResolvedStack, at: u64) -> Result<StackHash, wallprof_tables::Error> {
-        let key = (Arc::as_ptr(&stack.frames).cast::<()>() as usize, stack.end as u8);
-        let hash = match self.hashes.get(&key) {
-            Some(known) => known.hash.clone(),
-            None => {
-                let hash = stack_hash(stack);
-                if self.hashes.len() >= MOST_HASHES {
-                    self.hashes.clear();
-                }
-                let hashed = Hashed { hash: hash.clone(), _frames: Arc::clone(&stack.frames) };
-                self.hashes.insert(key, hashed);
+        let key = (Arc::as_ptr(&stack.frames).cast::<()>().addr(), stack.end as u8);
+        let hour = Hour::of_ns(at);
+        if self.hashes.len() >= MOST_HASHES && !self.hashes.contains_key(&key) {
+            self.hashes.clear();
+        }
+        let hash = match self.hashes.entry(key) {
+            Entry::Occupied(known) if known.get().hour == hour => return Ok(known.get().hash.clone()),
+            Entry::Occupied(mut known) => {
+                known.get_mut().hour = hour;
+                known.get().hash.clone()
+            }
+            Entry::Vacant(place) => {
+                let hash = self.hasher.hash(stack);
+                place.insert(Hashed { hash: hash.clone(), hour, _frames: Arc::clone(&stack.frames) });
                 hash
             }
         };
