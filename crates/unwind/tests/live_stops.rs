@@ -26,6 +26,9 @@ const BASES: [&str; 4] = ["runtime.mstart", "runtime.mcall", "runtime.systemstac
 /// Go's signal handler inserts a call of this between two instructions. Its return address follows no call,
 /// so that the rule before it need not be the rule at it.
 const INJECTED: &str = "runtime.asyncPreempt";
+/// Where libgcc's functions that raise an exception install the handler's context: the new stack pointer, then
+/// its return address, are in rcx (mov %rcx,%rsp; pop %rcx; jmp *%rcx), and no rule has that register.
+const INSTALLS_CONTEXT: [u8; 6] = [0x48, 0x89, 0xcc, 0x59, 0xff, 0xe1];
 
 // --- the output of gdb ---
 
@@ -97,14 +100,15 @@ impl Memory for Pages {
 
 /// A file's table, and the addresses of its file offsets.
 struct Image {
+    bytes: Vec<u8>,
     table: Option<Table>,
     /// (file offset, bytes in the file, address)
     segments: Vec<(u64, u64, u64)>,
 }
 
 impl Image {
-    fn read(bytes: &[u8]) -> Self {
-        Image { table: Table::from_elf(bytes).ok(), segments: load_segments(bytes) }
+    fn read(bytes: Vec<u8>) -> Self {
+        Image { table: Table::from_elf(&bytes).ok(), segments: load_segments(&bytes), bytes }
     }
 
     fn address(&self, file_offset: u64) -> Option<u64> {
@@ -141,13 +145,26 @@ impl Program {
         for mapping in &self.mappings {
             if mapping.path.starts_with('/') && !self.images.contains_key(&mapping.path) {
                 let bytes = std::fs::read(&mapping.path).expect("a mapped file");
-                self.images.insert(mapping.path.clone(), Image::read(&bytes));
+                self.images.insert(mapping.path.clone(), Image::read(bytes));
             }
         }
     }
 
     fn mapping(&self, pc: u64) -> Option<&Mapping> {
         self.mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&pc))
+    }
+
+    /// Whether the thread was stopped where rcx has a part of the context that the function installs.
+    fn installs_context(&self, pc: u64) -> bool {
+        let installs = |mapping: &Mapping| {
+            let rest = self
+                .images
+                .get(&mapping.path)?
+                .bytes
+                .get((pc - mapping.start + mapping.file_offset) as usize..)?;
+            Some([0, 4].iter().any(|&at| rest.starts_with(&INSTALLS_CONTEXT[at..])))
+        };
+        self.mapping(pc).and_then(installs).unwrap_or_default()
     }
 
     fn describe(&self, entry: u64) -> String {
@@ -192,7 +209,7 @@ fn bytes_from_hex(text: &str) -> Vec<u8> {
 #[derive(Default)]
 struct Verdicts {
     whole: usize,
-    /// The end of the known part of a Go program's stacks.
+    /// The end of the known part of a Go program's stacks, and the jump to an exception's handler.
     out_of_reach: usize,
     /// gdb made an error, and its frames before it are the same.
     gdb_gave_up: usize,
@@ -212,6 +229,8 @@ impl Verdicts {
         let gdb_lost = other.iter().position(|entry| !is_code(entry)).unwrap_or(other.len());
         // A thread that Go has just cloned has 0 on its new stack in the place of a return address.
         let has_no_caller = same == own.len() && other.get(same) == Some(&0);
+        let is_between_contexts = (same, own.len(), end) == (1, 1, StackEnd::Unsupported)
+            && program.installs_context(stop.registers["rip"]);
         self.frames += same;
         if same == own.len() && end == StackEnd::Complete && same >= gdb_lost {
             self.whole += 1;
@@ -221,7 +240,7 @@ impl Verdicts {
             || (same == other.len() && !stop.outermost)
         {
             self.gdb_gave_up += 1;
-        } else if stop.is_out_of_reach(same) || has_no_caller {
+        } else if stop.is_out_of_reach(same) || has_no_caller || is_between_contexts {
             self.out_of_reach += 1;
         } else {
             self.different.push(difference(program, stop, end, &own, &other, same));
@@ -259,7 +278,7 @@ fn judge_output(path: &Path) -> Verdicts {
         match serde_json::from_str(line).expect("a line of gdb's") {
             Line::Maps { maps } => program.map(&maps),
             Line::Vdso { vdso } => {
-                program.images.insert("[vdso]".into(), Image::read(&bytes_from_hex(&vdso)));
+                program.images.insert("[vdso]".into(), Image::read(bytes_from_hex(&vdso)));
             }
             Line::Stop(stop) => verdicts.judge(&program, &stop),
         }
