@@ -50,7 +50,7 @@ struct walk {
     u8 end;                     /* enum stack_end; END_TRUNCATED until the walk ends by itself */
     u8 unstarted;               /* a new thread that has not run: its first frame is its last */
     struct unwind_mapping code; /* the mapping of the last frame */
-    u64 word;                   /* what read_own_word() has read */
+    u64 word;                   /* what was read last */
     u8 window[WINDOW_BYTES + 8];
 };
 
@@ -312,7 +312,7 @@ ALWAYS_INLINE long step_by_rule(struct walk *walk, struct task_struct *of, struc
         if (!walk->link_known)
             return end_walk(walk, END_UNSUPPORTED);
         ip = walk->link;
-    } else if (!read_word(walk, of, low, saved_at(cfa, rule->ra), &ip)) {
+    } else if (!read_word(walk, of, low, saved_at(rule->flags & RULE_RA_AT_FP ? fp : cfa, rule->ra), &ip)) {
         return end_walk(walk, END_READ_FAILED);
     }
     if (!is_code(ip))
@@ -352,6 +352,12 @@ ALWAYS_INLINE long walk_frame(struct walk *walk, struct task_struct *of, u64 *fr
      * it. */
     if (rule && rule->kind == RULE_SIGNAL && depth)
         frame++;
+    if (rule && rule->flags & RULE_RA_AT_FP) {
+        /* Not by the copied piece of stack, and with no look at the result: the verifier walks through less.
+         * What cannot be read is 0. */
+        read_user(&walk->word, sizeof(walk->word), walk->fp - METHOD_BELOW_FP, of);
+        frame = (walk->word | INTERPRETED_METHOD) + (depth ? 1 : 0);
+    }
     *frames = frame;
     walk->hash = mix(walk->hash, frame);
     if (walk->unstarted)

@@ -75,7 +75,7 @@
 #define MAX_SITES 128
 /* Functions that run softirqs for the current task, including parts that compilers split off. */
 #define MAX_TASK_SOFTIRQS 8
-#define MAX_REGISTER_WRITERS 16
+#define MAX_REGISTER_WRITERS 8
 /* Frames that are searched to classify an uninterruptible sleep. */
 #define SITE_FRAMES 16
 

@@ -42,7 +42,14 @@ enum rule_flag {
     RULE_BX_AT_FP = 2,       /* the saved bx lies at fp + 8 * bx */
     RULE_RA_IN_REGISTER = 4, /* the return address is in a register: rdi (vfork), aarch64 x30 */
     RULE_ANY_STACK = 8,      /* the caller's frame lies on another stack: its sp may be lower */
+    RULE_RA_AT_FP = 16,      /* the return address lies at fp + 8 * ra, not at CFA + 8 * ra */
 };
+
+/* With RULE_RA_AT_FP: the frame of a method that HotSpot's interpreter runs. The pointer to the method lies
+ * in the third word below fp (src/hotspot/cpu/x86/frame_x86.hpp), and with this bit stands for the frame,
+ * whose code is the same for all methods. No user address has the bit. */
+#define INTERPRETED_METHOD (1ULL << 62)
+#define METHOD_BELOW_FP 24
 
 /* One distinct way to find a caller. */
 struct unwind_rule {
@@ -50,7 +57,7 @@ struct unwind_rule {
     u8 flags;
     s16 addend;     /* bytes */
     s32 cfa_offset; /* bytes */
-    s16 ra;         /* words of 8 bytes from the CFA; -1 on x86_64 */
+    s16 ra;         /* words of 8 bytes from the CFA, or with its flag from fp; -1 on x86_64 */
     s16 fp;         /* words from the CFA (0: unchanged), or with its flag from fp */
     s16 bx;         /* the same */
     u16 unused;

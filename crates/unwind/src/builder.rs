@@ -23,7 +23,7 @@ use crate::rule::{Rule, RuleKind};
 use crate::table::{PAGE_STARTS, PAGE_TEXT, Table};
 
 /// Relative calls reach 2 GiB. A file with more code between its ends is damaged.
-const MAX_SPAN: u64 = 4 << 30;
+pub(crate) const MAX_SPAN: u64 = 4 << 30;
 /// 32 MiB of rows. chromium has a sixth of that.
 const MAX_ROWS: u64 = 1 << 23;
 /// The memory of a row at most: its word, and its share of the growing vector.
@@ -302,7 +302,7 @@ impl<'a> Rows<'a> {
         let rules = interner.into_rules();
         coverage.rows = pages.changes;
         coverage.crowded = pages.crowded;
-        coverage.bytes = (pages.words.len() * 4 + pages.ends.len() * 4 + rules.len() * 16) as u64;
+        coverage.bytes = pages.bytes(&rules);
         let all: u64 = code.iter().map(|range| range.end - range.start).sum();
         let covered: u64 = RuleKind::ALL.iter().map(|&kind| coverage.code(kind)).sum();
         coverage.count_code(RuleKind::Uncovered, all - covered);

@@ -2,6 +2,7 @@
 //! Encodes rules over ascending addresses into pages, in the layout of `bpf/include/unwind.h`.
 
 use crate::interner::Interner;
+use crate::rule::Rule;
 use crate::table::{BLOCK_TEXT, PAGE_STARTS, PAGE_TEXT};
 
 pub(crate) const BLOCKS: usize = (PAGE_TEXT / BLOCK_TEXT) as usize;
@@ -18,6 +19,13 @@ pub(crate) struct Pages {
     pub changes: u64,
     /// The bytes whose rule did not fit into their page.
     pub crowded: u64,
+}
+
+impl Pages {
+    /// The size of a table with these pages.
+    pub(crate) fn bytes(&self, rules: &[Rule]) -> u64 {
+        (self.words.len() * 4 + self.ends.len() * 4 + rules.len() * 16) as u64
+    }
 }
 
 pub(crate) struct PageEncoder {

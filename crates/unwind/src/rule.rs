@@ -55,13 +55,13 @@ impl RuleKind {
 pub struct Rule {
     /// The computation of the CFA.
     pub kind: RuleKind,
-    /// `FP_AT_FP`, `BX_AT_FP`, `RA_IN_REGISTER`, `ANY_STACK`.
+    /// `FP_AT_FP`, `BX_AT_FP`, `RA_IN_REGISTER`, `ANY_STACK`, `RA_AT_FP`.
     pub flags: u8,
     /// Bytes.
     pub addend: i16,
     /// Bytes.
     pub cfa_offset: i32,
-    /// Words from the CFA to the return address. -1 on x86_64.
+    /// Words from the CFA to the return address, with `RA_AT_FP` from fp. -1 on x86_64.
     pub ra: i16,
     /// Words from the CFA to the saved fp. 0: unchanged. With `FP_AT_FP`, words from fp, and 0 is an ordinary
     /// place.
@@ -80,6 +80,8 @@ impl Rule {
     pub const RA_IN_REGISTER: u8 = 4;
     /// The caller's frame is on another stack, so that its sp may be below the callee's.
     pub const ANY_STACK: u8 = 8;
+    /// The return address is at fp + 8 * `ra`.
+    pub const RA_AT_FP: u8 = 16;
 
     /// The rule of code without unwind entries.
     pub const UNCOVERED: Rule = Rule::of(RuleKind::Uncovered);
@@ -160,5 +162,7 @@ mod tests {
         assert_eq!(number("RULE_FP_AT_FP"), u64::from(Rule::FP_AT_FP));
         assert_eq!(number("RULE_BX_AT_FP"), u64::from(Rule::BX_AT_FP));
         assert_eq!(number("RULE_RA_IN_REGISTER"), u64::from(Rule::RA_IN_REGISTER));
+        assert_eq!(number("RULE_ANY_STACK"), u64::from(Rule::ANY_STACK));
+        assert_eq!(number("RULE_RA_AT_FP"), u64::from(Rule::RA_AT_FP));
     }
 }

@@ -6,6 +6,7 @@
 //! changes it by a known amount. It is followed along jumps, for a window of functions at a time. Code that
 //! cannot be followed, such as code behind its own form of jump table, stays uncovered.
 
+mod compiled;
 mod flow;
 mod frame;
 mod instruction;
@@ -16,6 +17,7 @@ use std::collections::HashMap;
 use crate::elf::{Elf, Range};
 use crate::rule::Rule;
 
+pub use compiled::CompiledCode;
 use flow::Window;
 use instruction::Instructions;
 

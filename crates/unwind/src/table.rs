@@ -5,7 +5,8 @@ use crate::builder;
 use crate::coverage::Coverage;
 use crate::error::TableError;
 use crate::image::{Budget, Image, Unlimited};
-use crate::pages::{BLOCKS, Pages};
+use crate::interner::Interner;
+use crate::pages::{BLOCKS, PageEncoder, Pages};
 use crate::rule::Rule;
 
 /// The bytes of code that a page covers.
@@ -40,6 +41,26 @@ impl Table {
 
     pub(crate) fn new(base: u64, pages: Pages, rules: Vec<Rule>, coverage: Coverage) -> Table {
         Table { base, words: pages.words, ends: pages.ends, rules, coverage }
+    }
+
+    /// The table of code that is in no file, from its rules by address: first byte, byte behind the last one, rule.
+    /// They ascend. `None`: they do not, or lie further apart than code can.
+    pub fn from_rules(rules: impl IntoIterator<Item = (u64, u64, Rule)>) -> Option<Table> {
+        let mut rules = rules.into_iter().peekable();
+        let Some(&(lowest, ..)) = rules.peek() else { return Some(Table::default()) };
+        let (mut encoder, mut interner) = (PageEncoder::new(lowest), Interner::new());
+        let mut from = lowest;
+        for (start, end, rule) in rules {
+            if start < from || end <= start || end - lowest > builder::MAX_SPAN {
+                return None;
+            }
+            encoder.cover(start, end, interner.number(rule).unwrap_or(Interner::UNSUPPORTED));
+            from = end;
+        }
+        let (base, pages, rules) = (lowest - lowest % PAGE_TEXT, encoder.finish(), interner.into_rules());
+        let mut coverage = Coverage::default();
+        (coverage.rows, coverage.bytes) = (pages.changes, pages.bytes(&rules));
+        Some(Table::new(base, pages, rules, coverage))
     }
 
     /// The ELF virtual address of page 0, a multiple of [`PAGE_TEXT`].
@@ -84,5 +105,34 @@ impl Table {
         let offset = (address % BLOCK_TEXT) as u32;
         let after = rows.partition_point(|row| row & 0xff <= offset);
         Some((rows.get(after.checked_sub(1)?)? >> 8) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_of_rules_has_them_at_their_addresses() {
+        let rule = Rule { cfa_offset: 48, ..Rule::RETURN_ADDRESS_ON_TOP };
+        let at = 0x7f00_0012_3400;
+        let rows = [
+            (at, at + 5, Rule::RETURN_ADDRESS_ON_TOP),
+            (at + 5, at + 9, rule),
+            (at + 70_000, at + 70_001, rule),
+        ];
+        let table = Table::from_rules(rows).expect("they ascend");
+        let found = [at - 1, at, at + 5, at + 8, at + 9, at + 70_000].map(|at| table.rule_at(at));
+        let uncovered = Rule::UNCOVERED;
+        assert_eq!(found, [uncovered, Rule::RETURN_ADDRESS_ON_TOP, rule, rule, uncovered, rule]);
+    }
+
+    #[test]
+    fn rules_that_do_not_ascend_are_no_table() {
+        let rows = |starts: [u64; 2]| starts.map(|start| (start, start + 5, Rule::END));
+        assert!(Table::from_rules(rows([0x5000, 0x5004])).is_none());
+        assert!(Table::from_rules(rows([0x5000, 0x5000 + builder::MAX_SPAN])).is_none());
+        assert!(Table::from_rules([(5, 5, Rule::END)]).is_none());
+        assert_eq!(Table::from_rules([]).map(|table| table.pages().len()), Some(0));
     }
 }

@@ -12,6 +12,12 @@ use crate::table::Table;
 const LOWEST_CODE: u64 = 0x1_0000;
 const HIGHEST_CODE: u64 = 1 << 47;
 
+/// In a frame's entry: the rest is what HotSpot's interpreter has as the address of the method that it runs
+/// ([`Rule::RA_AT_FP`]), plus 1 in every entry but the first. Untrusted: any word, 0 where it cannot be read.
+pub const INTERPRETED_METHOD: u64 = 1 << 62;
+/// Where an interpreted frame has its method.
+const METHOD_BELOW_FP: u64 = 24;
+
 /// Offsets in bytes from sp in a signal trampoline to the interrupted registers. sp is at the ucontext, whose
 /// uc_mcontext starts at 40 (`asm/ucontext.h`, `asm/sigcontext.h`).
 mod signal_frame {
@@ -72,7 +78,7 @@ pub trait CodeSpace {
 ///
 /// The first entry is the ip. Every other entry is one past its instruction, so that `entry - 1` is in the
 /// function and the line: a return address as it is, and the ip plus 1 of a frame that a signal interrupted
-/// and of the trampoline to which it returns.
+/// and of the trampoline to which it returns. An interpreted method stands for its frame: [`INTERPRETED_METHOD`].
 pub fn walk(
     start: Registers,
     memory: &mut impl Memory,
@@ -106,7 +112,18 @@ type Found = Result<Rule, StackEnd>;
 
 impl<M: Memory> Walker<'_, M> {
     /// The frame's entry and its rule.
-    fn frame(&self, innermost: bool, code: &impl CodeSpace) -> (u64, Found) {
+    fn frame(&mut self, innermost: bool, code: &impl CodeSpace) -> (u64, Found) {
+        let (entry, rule) = self.code_frame(innermost, code);
+        match rule {
+            Ok(Rule { flags, .. }) if flags & Rule::RA_AT_FP != 0 => {
+                let method = self.memory.word(self.registers.fp.wrapping_sub(METHOD_BELOW_FP)).unwrap_or(0);
+                ((method | INTERPRETED_METHOD).wrapping_add(u64::from(!innermost)), rule)
+            }
+            _ => (entry, rule),
+        }
+    }
+
+    fn code_frame(&self, innermost: bool, code: &impl CodeSpace) -> (u64, Found) {
         let ip = self.registers.ip;
         if innermost {
             return (ip, rule_at(code, ip));
@@ -181,7 +198,10 @@ impl<M: Memory> Walker<'_, M> {
         }
         let ip = match in_register {
             true => self.registers.link.ok_or(StackEnd::Unsupported)?,
-            false => self.word(words_from(cfa, rule.ra))?,
+            false => {
+                let is_at_fp = rule.flags & Rule::RA_AT_FP != 0;
+                self.word(words_from(if is_at_fp { self.registers.fp } else { cfa }, rule.ra))?
+            }
         };
         if !is_code(ip) {
             return Err(StackEnd::BadFrame);

@@ -30,7 +30,8 @@ struct Mapped {
 
 struct Space {
     files: Vec<Mapped>,
-    /// Code whose caller may be on another stack. There is too little of it for random choice.
+    /// Code of whose frames there is too little for random choice: the caller may be on another stack, or the return
+    /// address be far from it.
     linked: Vec<u64>,
 }
 
@@ -95,7 +96,7 @@ fn space() -> Option<Space> {
         let test = "the_kernels_walker_and_the_reference_agree";
         wallprof_testkit::excuse(test, "a program of Go", "go is not installed");
     }
-    let tables = tables?.into_iter().chain(of_go);
+    let tables = tables?.into_iter().chain(of_go).chain(interpreter());
     let mut start = 0x7f00_0000_0000u64;
     let place = |table: Table| {
         let len = table.pages().len() as u64 * 65_536;
@@ -106,6 +107,13 @@ fn space() -> Option<Space> {
     let files: Vec<Mapped> = tables.map(place).collect();
     let linked = files.iter().flat_map(linked).collect();
     Some(Space { files, linked })
+}
+
+/// Code as that of HotSpot's interpreter: the caller's sp is below fp, the return address above it.
+fn interpreter() -> Option<Table> {
+    let flags = Rule::FP_AT_FP | Rule::RA_AT_FP;
+    let rule = Rule { kind: RuleKind::FpDeref, flags, cfa_offset: -8, ra: 1, ..Rule::default() };
+    Table::from_rules([(0x10_0000, 0x10_0010, rule)])
 }
 
 fn table(path: &Path) -> Option<Table> {
@@ -119,7 +127,8 @@ fn go_root() -> Option<PathBuf> {
 }
 
 fn linked(mapped: &Mapped) -> Vec<u64> {
-    let is_linked = |pc: &u64| mapped.table.rule_at(pc - mapped.slide).flags & Rule::ANY_STACK != 0;
+    let rare = Rule::ANY_STACK | Rule::RA_AT_FP;
+    let is_linked = |pc: &u64| mapped.table.rule_at(pc - mapped.slide).flags & rare != 0;
     (mapped.start..mapped.end).filter(is_linked).collect()
 }
 
@@ -134,7 +143,8 @@ fn case(random: &mut TestRng, space: &Space) -> Case {
         if random.next_u64().is_multiple_of(16) && !space.linked.is_empty() {
             return space.linked[random.next_u64() as usize % space.linked.len()];
         }
-        let mapped = &space.files[random.next_u64() as usize % space.files.len()];
+        // The last one has rare code alone.
+        let mapped = &space.files[random.next_u64() as usize % (space.files.len() - 1)];
         // Most code has rows. Code without rows is still met often enough.
         for _ in 0..8 {
             let pc = mapped.start + random.next_u64() % (mapped.end - mapped.start);

@@ -35,6 +35,16 @@ impl Frame {
         Rule { kind, cfa_offset, ra: -1, fp: self.fp, bx: self.bx, ..Rule::default() }
     }
 
+    /// The rule by sp, which `CompiledCode` knows at each instruction. rbp may be any value there.
+    pub(super) fn rule_by_sp(&self) -> Rule {
+        Frame { base: self.base.filter(|_| self.sp.is_none()), ..*self }.rule()
+    }
+
+    /// Whether rbp is saved where every compiler saves it first: below the return address.
+    pub(super) fn has_saved_fp(&self) -> bool {
+        self.fp == -2
+    }
+
     pub(super) fn after(mut self, effect: Effect) -> Frame {
         match effect {
             Effect::None => {}

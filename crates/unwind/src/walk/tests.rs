@@ -118,6 +118,33 @@ fn frame_relative_to_fp_restores_by_fp() {
 }
 
 #[test]
+fn a_frame_whose_return_address_is_not_below_the_callers_stack() {
+    // An interpreted method of HotSpot: its caller's sp is in the word below fp.
+    let flags = Rule::FP_AT_FP | Rule::RA_AT_FP;
+    let interpreted = Rule { flags, ra: 1, ..rule(RuleKind::FpDeref, -8) };
+    let words = [0, STACK + 56, STACK + 80, at(1, 9), 7, 7, 7, 0, at(2, 9), 0, 0, at(3, 9)];
+    let by_fp = rule(RuleKind::Fp, 16);
+    let drawn = drawn(&[interpreted, rule(RuleKind::Sp, 16), by_fp, Rule::END], &words)
+        .starting(|registers| registers.fp = STACK + 16);
+    assert_eq!(drawn.walk(), (StackEnd::Complete, vec![INTERPRETED_METHOD, at(1, 9), at(2, 9), at(3, 9)]));
+}
+
+#[test]
+fn an_interpreted_method_stands_for_its_frame() {
+    let flags = Rule::FP_AT_FP | Rule::RA_AT_FP;
+    let interpreted = Rule { flags, ra: 1, ..rule(RuleKind::FpDeref, -8) };
+    let method = 0x7f12_3456_7890;
+    let words = |caller| [0, 0, at(1, 9), method, 0, STACK + 72, STACK + 80, caller, 0, 0];
+    let walk = |rules: &[Rule], caller| {
+        drawn(rules, &words(caller)).starting(|registers| registers.fp = STACK + 48).walk().1
+    };
+    let found = walk(&[interpreted, Rule::END], at(1, 9));
+    assert_eq!(found, [method | INTERPRETED_METHOD, at(1, 9)]);
+    let found = walk(&[rule(RuleKind::Sp, 24), interpreted, Rule::END], at(2, 9));
+    assert_eq!(found, [at(0, 0x80), (method | INTERPRETED_METHOD) + 1, at(2, 9)]);
+}
+
+#[test]
 fn a_caller_on_a_lower_stack() {
     let linked = Rule { flags: Rule::ANY_STACK, fp: -2, ..rule(RuleKind::Fp, 16) };
     let by_fp = rule(RuleKind::Fp, 16);
