@@ -42,7 +42,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # Debian packages, each with its reason.
 BUILD_PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config
 # tmux: a terminal for `wallprof top`.
-TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus debuginfod openssl xz-utils postgresql tmux musl-tools
+TEST_PACKAGES := g++ gdb binutils util-linux stress-ng linux-perf redis-server redis-tools nodejs prometheus debuginfod openssl xz-utils postgresql tmux musl-tools openjdk-17-jdk-headless
 LINT_PACKAGES := clang-format-19
 # What runs the tests.
 GATE_PACKAGES := python3
@@ -88,7 +88,7 @@ why_nodejs := tests on code made at run time
 why_clang-format-19 := checks the format of C
 why_qemu-system-x86 := boots other kernels
 why_busybox-static := the other programs on those kernels
-why_openjdk-17-jdk-headless := locks and collections of Java
+why_openjdk-17-jdk-headless := stacks, locks and collections of Java
 why_e2fsprogs := a file system to freeze
 why_debootstrap := makes folders with Debian 12 and 13
 why_dpkg-dev := makes the Debian package

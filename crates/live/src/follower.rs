@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use wallprof_hotspot::CodeSpan;
 use wallprof_model::{Loss, ModuleId, Owner};
 use wallprof_probe::{
     CodeMapping, CodeSide, CodeTables, CodeWatch, FileId, News, NotPlaced, PlacedTable, clock,
@@ -24,6 +25,7 @@ use wallprof_symbols::{CodeRange, ModuleFile};
 use wallprof_unwind::Table;
 
 use crate::builders::{Builders, Built, NotBuilt, Order};
+use crate::java::{JavaCode, JavaReaders, LONGEST_PAUSE, ReadCode};
 use crate::known::{ChangedCode, KnownProcesses};
 use crate::marks::SHOWN_BYTES;
 use crate::words::Words;
@@ -46,6 +48,8 @@ const RETRIED: usize = 16;
 const OWN_AFTER: Duration = Duration::from_secs(10);
 /// Tables that were refused are built again at most this often.
 const RETRY_REFUSED: Duration = Duration::from_secs(30);
+/// Bytes of the longest mapping whose code has no callers: more than virtual machines reserve by default.
+const MOST_UNSUPPORTED: u64 = 1 << 30;
 
 /// CPUs have come online.
 const CPUS_CAME: u8 = 0;
@@ -159,6 +163,14 @@ impl Follower {
         std::mem::take(&mut self.candidates.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Waits, not long, until names that can be read in processes are read.
+    pub fn await_names(&self) {
+        let since = Instant::now();
+        while self.known().processes.awaits_jit() && since.elapsed() < LONGEST_PAUSE * 3 {
+            std::thread::sleep(BURST);
+        }
+    }
+
     /// Reads the news of CPUs that have come online.
     pub fn follow_cpus(&mut self) {
         self.ring(CPUS_CAME);
@@ -200,6 +212,44 @@ enum Held {
     Absent,
 }
 
+/// The code that a virtual machine made.
+struct PlacedJava {
+    exec_id: u32,
+    spans: Vec<CodeSpan>,
+    keeps_fp: bool,
+    /// `None`: there was no room for it.
+    table: Option<PlacedTable>,
+}
+
+/// Where code lies, as seen by a virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JavaPlace {
+    /// Its table has the code.
+    InUse,
+    /// It has come into use since the table was made.
+    Reserved,
+    /// Others have made it.
+    Elsewhere,
+}
+
+/// The parts of a range, ascending: first address, the one behind the last, where they lie.
+fn java_parts(spans: &[CodeSpan], range: &CodeRange) -> Vec<(u64, u64, JavaPlace)> {
+    let mut parts = Vec::new();
+    let mut from = range.start;
+    let bounds = spans.iter().flat_map(|span| {
+        let &CodeSpan { start, end, reserved_end } = span;
+        [(start, JavaPlace::Elsewhere), (end, JavaPlace::InUse), (reserved_end, JavaPlace::Reserved)]
+    });
+    for (to, place) in bounds.chain([(u64::MAX, JavaPlace::Elsewhere)]) {
+        let to = to.min(range.end);
+        if from < to {
+            parts.push((from, to, place));
+            from = to;
+        }
+    }
+    parts
+}
+
 struct FollowerThread {
     tables: CodeTables,
     watch: CodeWatch,
@@ -211,6 +261,11 @@ struct FollowerThread {
     /// The code from which the list of each process was written.
     shown: HashMap<u32, ChangedCode>,
     words: Words,
+    java: JavaReaders,
+    /// By pid, the code that a virtual machine made.
+    java_code: HashMap<u32, PlacedJava>,
+    /// For code whose callers cannot be found. `None`: not wanted yet, or there is no room for it.
+    unsupported: Option<PlacedTable>,
     builders: Builders,
     /// Modules for which a table is to be built, with the sizes of their files in bytes.
     queue: BTreeSet<(u64, ModuleId)>,
@@ -256,6 +311,9 @@ impl FollowerThread {
         Ok(FollowerThread {
             candidates,
             words,
+            java: JavaReaders::new(Arc::clone(&known))?,
+            java_code: HashMap::new(),
+            unsupported: None,
             tables,
             watch,
             known,
@@ -291,16 +349,19 @@ impl FollowerThread {
             self.watch.read(&mut news, &|pid| !unfollowed.contains(&pid))?;
             self.follow(&mut news);
             self.take_built();
+            self.take_java();
             self.replace_stuck();
             self.dispatch();
             self.counts.bytes.store(self.tables.bytes(), Ordering::Relaxed);
             if self.is_idle()
+                && !self.java.is_starting()
                 && let Some(ready) = ready.take()
             {
                 // The receiver may have stopped waiting.
                 let _ = ready.send(());
             }
-            let [rings, _] = self.watch.wait([rung.as_fd(), self.builders.done()], self.timeout())?;
+            let others = [rung.as_fd(), self.builders.done(), self.java.done()];
+            let [rings, ..] = self.watch.wait(others, self.timeout())?;
             if rings {
                 let mut what = [0];
                 match rung.read(&mut what)? {
@@ -359,10 +420,16 @@ impl FollowerThread {
                 Ok(words) => self.tables.set_words(code.pid, words),
                 Err(()) => lock(&self.known).look_again(code.pid),
             }
+            if self.java.follow(code).is_err() {
+                lock(&self.known).look_again(code.pid);
+            }
         }
         for pid in gone {
             self.tables.forget_process(pid);
             self.shown.remove(&pid);
+            self.java.forget_process(pid);
+            let java = self.java_code.remove(&pid);
+            self.remove_java(java);
         }
         if any_gone {
             self.retry_refused();
@@ -383,7 +450,12 @@ impl FollowerThread {
                     missing.push(module);
                 }
             }
+            // That of a program before the exec: no list will refer to it any more.
+            let java =
+                self.java_code.extract_if(|pid, java| *pid == code.pid && java.exec_id != code.exec_id);
+            let former = java.map(|(_, java)| java).next();
             self.show(code);
+            self.remove_java(former);
         }
         self.enqueue(missing);
         self.order_own();
@@ -430,6 +502,7 @@ impl FollowerThread {
             }
         }
         self.words.forget(evicted);
+        self.java.forget_modules(evicted);
         let gone: HashSet<&ModuleId> = evicted.iter().collect();
         self.queue.retain(|(_, module)| !gone.contains(module));
         self.waiting.retain(|module| !gone.contains(module));
@@ -523,6 +596,53 @@ impl FollowerThread {
         }
     }
 
+    /// Places the tables of code that virtual machines have made, in place of those before.
+    fn take_java(&mut self) {
+        self.counts.refused.fetch_add(self.java.take_refused(), Ordering::Relaxed);
+        for JavaCode { pid, exec_id, code } in self.java.take() {
+            let Some(shown) = self.shown.get(&pid).filter(|shown| shown.exec_id == exec_id) else { continue };
+            let (owner, cpu_before_ns) = (shown.owner, clock::thread_cpu_ns());
+            let Some(ReadCode { spans, keeps_fp, table }) = code else {
+                self.set_java(pid, None);
+                continue;
+            };
+            if table.pages().len() == 0 {
+                self.set_java(pid, Some(PlacedJava { exec_id, spans, keeps_fp, table: None }));
+                continue;
+            }
+            let java = |table| Some(PlacedJava { exec_id, spans: spans.clone(), keeps_fp, table });
+            let placed = self.tables.place(&table, owner).or_else(|_| {
+                // Without the one before, which is not true any more, there may be room.
+                self.set_java(pid, java(None));
+                self.tables.place(&table, owner)
+            });
+            match placed {
+                Ok(table) => self.set_java(pid, java(Some(table))),
+                Err(reason) => {
+                    self.count_refused(reason);
+                    self.java.want_again(pid);
+                }
+            }
+            lock(&self.known).charge(owner, clock::thread_cpu_ns().saturating_sub(cpu_before_ns));
+        }
+    }
+
+    fn set_java(&mut self, pid: u32, java: Option<PlacedJava>) {
+        let before = match java {
+            Some(java) => self.java_code.insert(pid, java),
+            None => self.java_code.remove(&pid),
+        };
+        if let Some(code) = self.shown.remove(&pid) {
+            self.write_list(code);
+        }
+        self.remove_java(before);
+    }
+
+    /// No list refers to it any more.
+    fn remove_java(&mut self, java: Option<PlacedJava>) {
+        java.and_then(|java| java.table).into_iter().for_each(|table| self.tables.remove(table));
+    }
+
     /// Writes the list of a process with the tables that are present.
     fn show(&mut self, code: ChangedCode) {
         let (owner, cpu_before_ns) = (code.owner, clock::thread_cpu_ns());
@@ -531,7 +651,13 @@ impl FollowerThread {
     }
 
     fn write_list(&mut self, code: ChangedCode) {
-        let mappings: Vec<CodeMapping> = code.ranges.iter().map(|range| self.mapping(range)).collect();
+        let mut mappings = Vec::with_capacity(code.ranges.len());
+        for range in &code.ranges {
+            match range.module {
+                Some(module) => mappings.push(self.mapping(module, range)),
+                None => self.run_time_code(&code, range, &mut mappings),
+            }
+        }
         match self.tables.set_process(code.pid, code.exec_id, code.owner, &mappings) {
             Ok(()) => {}
             Err(NotPlaced::OverQuota) => {
@@ -544,8 +670,7 @@ impl FollowerThread {
         self.shown.insert(code.pid, code);
     }
 
-    fn mapping(&mut self, range: &CodeRange) -> CodeMapping {
-        let Some(module) = range.module else { return CodeMapping::run_time_code(range.start, range.end) };
+    fn mapping(&mut self, module: ModuleId, range: &CodeRange) -> CodeMapping {
         let table = match self.held.get_mut(&module) {
             Some(Held::Placed { table, last_used, .. }) => {
                 *last_used = self.round;
@@ -554,6 +679,34 @@ impl FollowerThread {
             _ => None,
         };
         CodeMapping::new(range.start, range.end, range.bias, table)
+    }
+
+    /// The mappings of code that is in no file.
+    fn run_time_code(&mut self, code: &ChangedCode, range: &CodeRange, mappings: &mut Vec<CodeMapping>) {
+        let java = self.java_code.get(&code.pid).filter(|java| java.exec_id == code.exec_id);
+        let is_unread = self.java.is_unread(code.pid, code.exec_id);
+        let is_unknown = is_unread || java.is_some_and(|java| java.spans.is_empty());
+        if self.unsupported.is_none() && (is_unknown || java.is_some()) {
+            self.unsupported = self.tables.place_unsupported(MOST_UNSUPPORTED).ok();
+        }
+        let unsupported = |start, end| match &self.unsupported {
+            Some(table) => CodeMapping::unsupported(start, end, table),
+            None => CodeMapping::run_time_code(start, end),
+        };
+        if is_unknown {
+            mappings.push(unsupported(range.start, range.end));
+            return;
+        }
+        for (start, end, place) in java_parts(java.map_or(&[], |java| &java.spans), range) {
+            let table = java.and_then(|java| java.table.as_ref());
+            mappings.push(match (place, table) {
+                (JavaPlace::InUse, Some(table)) => CodeMapping::new(start, end, 0, Some(table)),
+                (JavaPlace::InUse | JavaPlace::Reserved, _) if java.is_some_and(|java| !java.keeps_fp) => {
+                    unsupported(start, end)
+                }
+                _ => CodeMapping::run_time_code(start, end),
+            });
+        }
     }
 
     /// Returns whether the walker has the table now.
@@ -585,12 +738,16 @@ impl FollowerThread {
     }
 
     fn refuse(&mut self, module: ModuleId, reason: NotPlaced) {
+        self.count_refused(reason);
+        self.refused.insert(module);
+    }
+
+    fn count_refused(&self, reason: NotPlaced) {
         let counter = match reason {
             NotPlaced::OverQuota => &self.counts.over_quota,
             NotPlaced::Full | NotPlaced::TooManyRules => &self.counts.refused,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        self.refused.insert(module);
     }
 
     /// Tries refused tables again after processes have ended, whose tables can be evicted.
@@ -647,4 +804,24 @@ impl FollowerThread {
 /// The user who is charged for the memory of a file's table.
 fn owner_of(file: &File) -> Owner {
     file.metadata().map_or(Owner::System, |metadata| Owner::from_uid(metadata.uid()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_of_virtual_machines_is_told_from_other_run_time_code() {
+        let span = |start, end, reserved_end| CodeSpan { start, end, reserved_end };
+        let spans = [span(100, 120, 150), span(150, 160, 200)];
+        let parts = |start, end| java_parts(&spans, &CodeRange { start, end, module: None, bias: 0 });
+        let (use_, reserved, other) = (JavaPlace::InUse, JavaPlace::Reserved, JavaPlace::Elsewhere);
+        assert_eq!(parts(100, 120), [(100, 120, use_)]);
+        assert_eq!(parts(90, 130), [(90, 100, other), (100, 120, use_), (120, 130, reserved)]);
+        assert_eq!(parts(140, 155), [(140, 150, reserved), (150, 155, use_)]);
+        assert_eq!(parts(155, 210), [(155, 160, use_), (160, 200, reserved), (200, 210, other)]);
+        assert_eq!(parts(300, 310), [(300, 310, other)]);
+        let range = CodeRange { start: 5, end: 9, module: None, bias: 0 };
+        assert_eq!(java_parts(&[], &range), [(5, 9, other)]);
+    }
 }

@@ -17,6 +17,7 @@ mod file_locks;
 mod follower;
 mod guard;
 mod interrupts;
+mod java;
 mod kernel_side;
 mod known;
 mod large_turn;

@@ -128,9 +128,8 @@ impl Look {
         let follower = &self.follower;
         let file_of = &mut |id| follower.known().processes.module_file(id);
         self.stacks.name_all(file_of, &mut |event| found.take(event));
-        for (frame, line) in follower.known().processes.jit_names() {
-            found.symbols.insert(frame, vec![line]);
-        }
+        follower.await_names();
+        found.symbols.extend(follower.known().processes.jit_names());
     }
 }
 

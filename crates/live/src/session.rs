@@ -393,6 +393,7 @@ impl<K: KernelSide> Session<K> {
     pub fn finish(mut self, emit: &mut dyn FnMut(Event)) -> Result<MonoNs, SessionError> {
         let end = if self.paused { MonoNs(self.flushed_until) } else { self.pause(emit)? };
         self.stacks.name_all(&mut |id| self.follower.known().processes.module_file(id), emit);
+        self.follower.await_names();
         self.emit_jit_names(emit);
         emit(Event::Clock(self.kernel.clock()));
         self.emit_cost(emit)?;
@@ -562,9 +563,22 @@ pub(crate) fn sites(symbols: &KernelSymbols) -> Vec<(u64, u64, u8)> {
     ranges.into_iter().map(site).collect()
 }
 
-/// The text of these kernel functions.
+/// The text of these kernel functions, ascending. Adjacent functions are one range: the probes have room for few.
 fn kernel_text(symbols: &KernelSymbols, patterns: &[&str]) -> Vec<(u64, u64)> {
-    symbols.text_ranges(patterns).into_iter().map(|(_, range)| (range.start, range.end)).collect()
+    let ranges = symbols.text_ranges(patterns).into_iter().map(|(_, range)| (range.start, range.end));
+    joined(ranges.collect())
+}
+
+fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    ranges.sort_unstable();
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in ranges {
+        match joined.last_mut() {
+            Some((_, last)) if start <= *last => *last = end.max(*last),
+            _ => joined.push((start, end)),
+        }
+    }
+    joined
 }
 
 #[cfg(test)]
@@ -575,5 +589,11 @@ mod tests {
     fn seconds_end_by_the_wall_clock() {
         assert_eq!(second_end(5_300_000_000, 0), 5_000_000_000);
         assert_eq!(second_end(5_300_000_000, 800_000_000), 5_200_000_000);
+    }
+
+    #[test]
+    fn adjacent_functions_are_one_range() {
+        let ranges = vec![(70, 80), (10, 20), (20, 35), (20, 35), (40, 50), (45, 48)];
+        assert_eq!(joined(ranges), [(10, 35), (40, 50), (70, 80)]);
     }
 }

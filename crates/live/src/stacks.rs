@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use wallprof_model::{Event, Frame, FrameId, Loss, ModuleId, MonoNs, Owner, StackEnd, StackId, SymbolLine};
+use wallprof_model::{
+    Event, Frame, FrameId, FrameKind, Loss, ModuleId, MonoNs, Owner, StackEnd, StackId, SymbolLine,
+};
 use wallprof_probe::bpf::stack_record;
 use wallprof_probe::{clock, memory};
 use wallprof_symbols::{
@@ -177,7 +179,11 @@ impl Stacks {
         }
         let frames: Vec<(FrameId, Frame)> = ids.iter().copied().zip(scratch.iter().copied()).collect();
         self.waits.meet(id, &frames, |module| known.processes.module(module));
-        let end = StackEnd::from_code(record.end as u8).unwrap_or(StackEnd::ReadFailed);
+        let mut end = StackEnd::from_code(record.end as u8).unwrap_or(StackEnd::ReadFailed);
+        // Code made at run time has no rule that could not be expressed: none is known.
+        if end == StackEnd::Unsupported && scratch.last().is_some_and(|frame| frame.kind == FrameKind::Jit) {
+            end = StackEnd::Jit;
+        }
         emit(Event::Stack { id: StackId(id), frames: ids, end });
         if record.tgid != 0 {
             self.bindings.meet(StackId(id), process, &scratch, &mut known.processes);

@@ -181,7 +181,7 @@ impl Words {
 
 /// What is read of a module's file, on the account of its owner. `None`: the module has no file. `Err`: the owner has no
 /// time left.
-fn charged<T>(
+pub(crate) fn charged<T>(
     module: ModuleId,
     known: &Mutex<KnownProcesses>,
     read: impl FnOnce(&ModuleFile) -> T,

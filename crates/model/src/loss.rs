@@ -107,7 +107,7 @@ losses! {
     JitNamesFull, "jit_names_full",
         "lists of names of run-time code that are too large, or of too many processes";
     UnwindTablesRefused, "unwind_tables_refused",
-        "unwind tables, and lists of mappings, for which there was no memory or number left";
+        "unwind tables and lists of mappings without room left; Java virtual machines that may not be read";
     UnwindTablesOverQuota, "unwind_tables_over_quota",
         "unwind tables of files whose owner has used up a user's share of memory or rules";
     UnwindTablesEvicted, "unwind_tables_evicted",

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use wallprof_model::Owner;
-use wallprof_unwind::{Rule, Table};
+use wallprof_unwind::{PAGE_TEXT, Rule, Table};
 
 use crate::arena::{Arena, SharedWords};
 use crate::bpf::{bytes_of, constants as c, file_key, unwind_file, unwind_mapping, unwind_process};
@@ -50,6 +50,12 @@ impl CodeMapping {
     /// Memory with code made at run time.
     pub fn run_time_code(start: u64, end: u64) -> Self {
         CodeMapping { start, end, table: (RUN_TIME_CODE, 0), bias: 0 }
+    }
+
+    /// Memory with code whose callers cannot be found; frame pointers would lead to false ones. More of it than
+    /// `unsupported` covers is run-time code.
+    pub fn unsupported(start: u64, end: u64, unsupported: &PlacedTable) -> Self {
+        CodeMapping::new(start, end, start.wrapping_neg(), Some(unsupported))
     }
 
     /// A mapping of a file whose ELF virtual addresses are its addresses plus `bias`, wrapping.
@@ -213,6 +219,22 @@ impl CodeTables {
                 return Err(NotPlaced::Full);
             }
         }
+        Ok(placed)
+    }
+
+    /// A table in which no code has a rule that leads on, for [`CodeMapping::unsupported`].
+    pub fn place_unsupported(&mut self, bytes: u64) -> Result<PlacedTable, NotPlaced> {
+        let page = Table::from_rules([(0, PAGE_TEXT, Rule::UNSUPPORTED)]).expect("one range");
+        let mut placed = self.place(&page, Owner::System)?;
+        // Each page is the same.
+        let directory = vec![placed.pages[0].0; bytes.div_ceil(PAGE_TEXT) as usize];
+        let Some(position) = self.arena.store(&directory) else {
+            self.remove(placed);
+            return Err(NotPlaced::Full);
+        };
+        self.arena.give_back(placed.directory, placed.pages.len());
+        placed.directory = position;
+        placed.pages.resize(directory.len(), (0, 0));
         Ok(placed)
     }
 

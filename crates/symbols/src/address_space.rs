@@ -11,6 +11,9 @@ use crate::mapping_quota::Charge;
 /// `vm.max_map_count` allows 65,530 mappings by default.
 const MAX_MAPPINGS: usize = 1 << 16;
 
+/// In the address of a frame: the rest is that of an interpreted method (`bpf/include/unwind.h`).
+pub const INTERPRETED_METHOD: u64 = 1 << 62;
+
 /// The origin of executable memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -100,6 +103,9 @@ impl AddressSpace {
 
     /// The frame of `address`; `None` where no executable mapping is known.
     pub(crate) fn frame(&self, address: u64) -> Option<Frame> {
+        if address & INTERPRETED_METHOD != 0 {
+            return Some(Frame { kind: FrameKind::Jit, module: None, address });
+        }
         let after = self.mappings.partition_point(|known| known.start <= address);
         let mapping = self.mappings[..after].last().filter(|mapping| address < mapping.end)?;
         Some(match mapping.target {

@@ -91,6 +91,7 @@ mod trace_variable;
 mod undisturbed;
 mod vdso;
 
+pub use address_space::INTERPRETED_METHOD;
 pub use debug_file::{SYSTEM_DEBUG_DIR, hex_build_id};
 pub use debug_server::DebugFileServer;
 pub use debug_tree::{DebugTree, TreeLimits};

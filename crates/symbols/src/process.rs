@@ -383,9 +383,31 @@ impl Processes {
         }
     }
 
+    /// The addresses of at most `most` frames of run-time code without a name, each once, ascending, for who reads the
+    /// code of the process: to be answered, once each. Who begins to read counts as asked, until
+    /// [`Processes::unread_jit`].
+    pub fn ask_jit(&mut self, process: ProcessKey, most: usize) -> Vec<u64> {
+        if self.knows(process) { self.jit.ask(process, most) } else { Vec::new() }
+    }
+
+    /// What was found for the addresses of [`Processes::ask_jit`]: the functions at each, innermost first; empty: none.
+    pub fn answer_jit(&mut self, process: ProcessKey, answers: &[(u64, Vec<SymbolLine>)]) {
+        self.jit.answer(process, answers);
+    }
+
+    /// Nobody reads the code of the process any more.
+    pub fn unread_jit(&mut self, process: ProcessKey) {
+        self.jit.unread(process);
+    }
+
+    /// Whether names were asked for that have not been answered yet, or are to be asked for.
+    pub fn awaits_jit(&self) -> bool {
+        self.jit.awaits_answers()
+    }
+
     /// The names of run-time code that are known by now, each returned once. To be called at intervals,
     /// because the files that they come from grow.
-    pub fn jit_names(&mut self) -> Vec<(FrameId, SymbolLine)> {
+    pub fn jit_names(&mut self) -> Vec<(FrameId, Vec<SymbolLine>)> {
         self.jit.names()
     }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use support::{Program, Running, compile, frame, is_root};
-use wallprof_model::{Frame, FrameId, FrameKind, MonoNs};
-use wallprof_symbols::Processes;
+use wallprof_model::{Frame, FrameId, FrameKind, MonoNs, SymbolLine};
+use wallprof_symbols::{INTERPRETED_METHOD, Processes};
 
 /// Prints the address of memory it may execute; with input, or at its end, it writes a perf map of it. With
 /// an argument the map is a jitdump in that folder, mapped as jitdumps are.
@@ -97,7 +97,10 @@ fn names(processes: &mut Processes) -> Vec<(u32, String, u64)> {
     let mut names: Vec<_> = processes
         .jit_names()
         .into_iter()
-        .map(|(id, line)| (id.0, line.symbol.expect("a name"), line.offset.expect("an offset")))
+        .map(|(id, lines)| match &lines[..] {
+            [line] => (id.0, line.symbol.clone().expect("a name"), line.offset.expect("an offset")),
+            _ => panic!("one function at a frame: {lines:?}"),
+        })
         .collect();
     names.sort();
     names
@@ -126,6 +129,46 @@ fn names_are_returned_once_when_the_map_exists() {
     assert_eq!(names(&mut processes), []);
     add_frame(&mut processes, &running, 65);
     assert_eq!(names(&mut processes), [(65, "JS:*second /app.js:2:1".into(), 1)]);
+}
+
+#[test]
+fn who_reads_the_code_of_a_process_is_asked_once_for_each_frame() {
+    let program = compiler();
+    let running = Running::start(&program.path);
+    let mut processes = Processes::default();
+    let line = |symbol: &str, inlined| SymbolLine {
+        symbol: Some(symbol.into()),
+        offset: Some(4),
+        inlined,
+        ..SymbolLine::default()
+    };
+    let process = running.key();
+    let (first, method) = (running.addresses[0] + 4, running.addresses[0] | INTERPRETED_METHOD);
+    add_frame(&mut processes, &running, 4);
+    assert!(!processes.awaits_jit(), "nobody reads it");
+    assert_eq!(processes.ask_jit(process, 8), [first]);
+    assert!(processes.awaits_jit());
+    let lines = vec![line("int shop.Orders.total(long)", true), line("void shop.Orders.main()", false)];
+    processes.answer_jit(process, &[(first, lines.clone())]);
+    assert!(!processes.awaits_jit());
+    assert_eq!(processes.jit_names(), [(FrameId(4), lines)]);
+    for (id, address) in [(7, method), (8, first + 100), (9, first + 200)] {
+        let frame = Frame { kind: FrameKind::Jit, module: None, address };
+        processes.push_jit(process, FrameId(id), frame, MonoNs(u64::MAX));
+    }
+    assert_eq!(processes.ask_jit(process, 2).len(), 2);
+    assert_eq!(processes.ask_jit(process, 8), [first + 100, first + 200, method]);
+    processes.answer_jit(
+        process,
+        &[(first + 100, vec![]), (first + 200, vec![]), (method, vec![line("m", false)])],
+    );
+    assert_eq!(processes.ask_jit(process, 8), [0; 0], "who did not know it is not asked again");
+    assert!(!processes.awaits_jit());
+    assert_eq!(retired(&mut processes, running.child.id()), [(7, "m".into(), 4)]);
+    // A reader that is late.
+    assert_eq!(processes.ask_jit(process, 8), [0; 0]);
+    processes.answer_jit(process, &[(first, vec![])]);
+    assert!(!processes.awaits_jit());
 }
 
 #[test]

@@ -332,8 +332,8 @@ impl<K: KernelSide> Session<K> {
 
     /// JIT-compiled code is named by the runtime that made it.
     pub(super) fn emit_jit_names(&self, emit: &mut dyn FnMut(Event)) {
-        for (frame, line) in self.follower.known().processes.jit_names() {
-            emit(Event::Symbol { frame, lines: vec![line] });
+        for (frame, lines) in self.follower.known().processes.jit_names() {
+            emit(Event::Symbol { frame, lines });
         }
     }
 }

@@ -14,7 +14,7 @@ mod home;
 mod perf_map;
 mod wanted;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 
 use wallprof_model::{FrameId, MonoNs, SymbolLine};
@@ -41,8 +41,10 @@ enum Reading {
 #[derive(Default)]
 pub(crate) struct JitCode {
     processes: HashMap<ProcessKey, JitProcess>,
-    /// Names of processes that are gone, not returned yet.
-    last_words: Vec<(FrameId, SymbolLine)>,
+    /// Processes whose code somebody reads, and names.
+    read: HashSet<ProcessKey>,
+    /// Names that were found, or of processes that are gone, not returned yet.
+    ready: Vec<(FrameId, Vec<SymbolLine>)>,
     lost: u64,
 }
 
@@ -63,6 +65,8 @@ struct PendingFrame {
     id: FrameId,
     address: u64,
     first_seen: MonoNs,
+    /// Who reads the process's code was asked for its name.
+    is_asked: bool,
 }
 
 /// A file of names, and its state when it was last read.
@@ -95,14 +99,55 @@ impl JitCode {
             self.processes.remove(&process);
             return;
         }
-        known.waiting.push(PendingFrame { id, address, first_seen });
+        known.waiting.push(PendingFrame { id, address, first_seen, is_asked: false });
         known.exhausted = false;
     }
 
+    /// The addresses of some frames without a name for which it was not asked yet, each once.
+    pub(crate) fn ask(&mut self, process: ProcessKey, most: usize) -> Vec<u64> {
+        self.read.insert(process);
+        let Some(known) = self.processes.get(&process) else { return Vec::new() };
+        let waiting = known.waiting.iter().filter(|frame| !frame.is_asked);
+        let mut addresses: Vec<u64> = waiting.take(most).map(|frame| frame.address).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+
+    /// What was found for the addresses, ascending, that were asked: the functions at each, innermost first; empty: none.
+    pub(crate) fn answer(&mut self, process: ProcessKey, answers: &[(u64, Vec<SymbolLine>)]) {
+        let JitCode { processes, ready, .. } = self;
+        let Some(known) = processes.get_mut(&process) else { return };
+        known.waiting.retain_mut(|frame| {
+            let Ok(at) = answers.binary_search_by_key(&frame.address, |(address, _)| *address) else {
+                return true;
+            };
+            frame.is_asked = true;
+            let lines = &answers[at].1;
+            if !lines.is_empty() {
+                ready.push((frame.id, lines.clone()));
+            }
+            lines.is_empty()
+        });
+    }
+
+    /// Nobody reads the code of the process any more.
+    pub(crate) fn unread(&mut self, process: ProcessKey) {
+        self.read.remove(&process);
+    }
+
+    /// Whether somebody who reads the code of a process has not answered yet.
+    pub(crate) fn awaits_answers(&self) -> bool {
+        let has_unasked = |process| {
+            self.processes.get(process).is_some_and(|known| known.waiting.iter().any(|frame| !frame.is_asked))
+        };
+        self.read.iter().any(has_unasked)
+    }
+
     /// The names that are known by now.
-    pub(crate) fn names(&mut self) -> Vec<(FrameId, SymbolLine)> {
-        let JitCode { processes, last_words, lost } = self;
-        let mut names = std::mem::take(last_words);
+    pub(crate) fn names(&mut self) -> Vec<(FrameId, Vec<SymbolLine>)> {
+        let JitCode { processes, ready, lost, .. } = self;
+        let mut names = std::mem::take(ready);
         names.extend(processes.values_mut().flat_map(|process| process.names(lost)));
         names
     }
@@ -111,13 +156,15 @@ impl JitCode {
     /// its map may have been overwritten.
     pub(crate) fn forget(&mut self, process: ProcessKey) {
         self.processes.remove(&process);
+        self.read.remove(&process);
     }
 
     /// The process is gone, with all its images. Its sources are read a last time and closed.
     pub(crate) fn retire(&mut self, pid: u32) {
-        let JitCode { processes, last_words, lost } = self;
+        let JitCode { processes, ready, lost, read } = self;
+        read.retain(|process| process.pid != pid);
         let gone = processes.extract_if(|key, _| key.pid == pid);
-        last_words.extend(gone.flat_map(|(_, mut process)| process.names(lost)));
+        ready.extend(gone.flat_map(|(_, mut process)| process.names(lost)));
     }
 
     /// How many maps and dumps were too large to be read whole, and how many processes were over the limit.
@@ -146,7 +193,7 @@ impl JitProcess {
     }
 
     /// The names of pending frames. Frames without a name stay pending.
-    fn names(&mut self, lost: &mut u64) -> Vec<(FrameId, SymbolLine)> {
+    fn names(&mut self, lost: &mut u64) -> Vec<(FrameId, Vec<SymbolLine>)> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
@@ -167,7 +214,7 @@ impl JitProcess {
         let mut named = Vec::new();
         self.waiting.retain(|frame| match wanted.take(frame.address, frame.first_seen) {
             Some(line) => {
-                named.push((frame.id, line));
+                named.push((frame.id, vec![line]));
                 false
             }
             None => true,
@@ -179,7 +226,7 @@ impl JitProcess {
     fn read(&self) -> (Wanted, bool) {
         let mut wanted = Wanted::new(self.waiting.iter().map(|frame| (frame.address, frame.first_seen)));
         let mut readings = Vec::new();
-        // A dump has times, so that its names come last and win.
+        // A map may be old. A dump has times, so that its names come last and win.
         if let Some(map) = &self.map {
             readings.push(perf_map::read(&map.file, &mut wanted));
         }

@@ -243,7 +243,7 @@ mod tests {
 
     fn stack(when: When, end: StackEnd, function: &str) -> Taken {
         let (key, thread, frames) = (ThreadKey(1), "a".to_owned(), vec![place(function)]);
-        Taken { key, thread, doing: Doing::Running, when, count: 1, end, frames }
+        Taken { key, thread, doing: Doing::Running, when, count: 1, end, frames, lines: Vec::new() }
     }
 
     fn late(taken: &[Taken]) -> usize {

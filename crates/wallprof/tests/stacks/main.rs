@@ -9,6 +9,7 @@ mod taken;
 
 mod chain;
 mod images;
+mod java;
 mod loader;
 mod node;
 mod shapes;

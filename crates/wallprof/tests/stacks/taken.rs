@@ -7,7 +7,7 @@ use std::path::Path;
 
 use wallprof_model::event::Weighted;
 use wallprof_model::profile::ResolvedStack;
-use wallprof_model::{EpochSecond, FrameKind, MonoNs, StackEnd, State, ThreadKey};
+use wallprof_model::{EpochSecond, FrameKind, MonoNs, StackEnd, State, SymbolLine, ThreadKey};
 use wallprof_recording::{Recording, StallFilter};
 
 /// The state of a thread when its stack was taken.
@@ -42,6 +42,8 @@ pub struct Taken {
     pub end: StackEnd,
     /// Leaf first.
     pub frames: Vec<Place>,
+    /// All functions, inlined ones too, leaf first, with their lines.
+    pub lines: Vec<SymbolLine>,
 }
 
 /// A frame as the tests compare it: inlined functions are left out.
@@ -100,7 +102,8 @@ pub fn user_stacks(file: &Path) -> Vec<Taken> {
     let mut taken = Vec::new();
     let mut push = |key: ThreadKey, doing, when, count, stack: &ResolvedStack| {
         let (thread, frames) = (threads.get(&key).cloned().unwrap_or_default(), frames_of(stack));
-        taken.push(Taken { key, thread, doing, when, count, end: stack.end, frames });
+        let lines = stack.frames.iter().flat_map(|frame| frame.lines.iter().cloned()).collect();
+        taken.push(Taken { key, thread, doing, when, count, end: stack.end, frames, lines });
     };
     for row in recording.samples(..).expect("samples") {
         let row = row.expect("a sample");
