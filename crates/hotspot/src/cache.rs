@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use wallprof_unwind::{CompiledCode, Rule, RuleKind, Table};
+use wallprof_unwind::{CompiledCode, PAGE_TEXT, Rule, RuleKind, Table};
 
 use crate::layout::{Field, Layout, Variables, calls, growable_array, option};
 use crate::memory::{Memory, bytes, text, word};
@@ -32,6 +32,8 @@ const MOST_HEAD: u64 = 4_096;
 /// A block's own head has 16 bytes.
 const MOST_BLOCK_HEAD: u64 = 256;
 const MOST_BLOB_NAME: usize = 128;
+/// Of a page of a table with one rule: 129 and 256 words.
+const PAGE_BYTES: u64 = 1_540;
 /// With it compiled methods set up a frame pointer.
 const KEEPS_FP: &str = "PreserveFramePointer";
 
@@ -176,6 +178,19 @@ struct Totals {
     code: u64,
 }
 
+impl Head {
+    /// Of a piece of the virtual machine: what lies where methods have these fields is its code, which may change.
+    fn of_machine(self) -> Head {
+        Head { method: 0, osr_entry: None, compile_id: 0, ..self }
+    }
+}
+
+impl Blob {
+    fn is_of(&self, head: Head) -> bool {
+        self.head == if self.name.is_some() { head.of_machine() } else { head }
+    }
+}
+
 impl CodeCache {
     /// `None`: the virtual machine does not describe what is needed; JDK 17 to 25 do.
     pub fn new(memory: &dyn Memory, variables: &Variables) -> Option<CodeCache> {
@@ -187,7 +202,8 @@ impl CodeCache {
     /// Reads what has changed; `whole`: not only where blocks were added or removed, but also whether known ones were
     /// freed, or have other code. Returns whether anything has changed; `None`: nothing can be read any more.
     pub fn update(&mut self, memory: &dyn Memory, whole: bool) -> Option<bool> {
-        let heaps = self.read_heaps(memory)?;
+        // One that is changed meanwhile is read later.
+        let Some(heaps) = self.read_heaps(memory)? else { return Some(false) };
         let has_other_blocks = heaps != self.heaps;
         self.heaps = heaps;
         if self.keeps_fp.is_none() && !self.heaps.is_empty() {
@@ -215,7 +231,7 @@ impl CodeCache {
                 continue;
             }
             let head = self.head(memory, at, end);
-            if known.is_some_and(|known| !known.is_fresh && Some(known.head) == head) {
+            if known.is_some_and(|known| !known.is_fresh && head.is_some_and(|head| known.is_of(head))) {
                 continue;
             }
             if let Some(known) = known {
@@ -248,9 +264,21 @@ impl CodeCache {
         self.heaps.iter().map(|heap| heap.span).collect()
     }
 
-    /// The number of rules in the table, to which its size and the time for it are about proportional.
-    pub fn rules(&self) -> usize {
-        self.blobs.values().map(|blob| blob.rules.len()).sum()
+    /// Whether the virtual machine has started: it has memory for code.
+    pub fn has_code(&self) -> bool {
+        !self.heaps.is_empty()
+    }
+
+    /// Whether this place is in memory for code: its code may have been made since the last reading.
+    pub fn may_have_code(&self, place: u64) -> bool {
+        self.spans().iter().any(|span| (span.start..span.reserved_end).contains(&place))
+    }
+
+    /// About the bytes of the table: a word for each rule and each block, and the list of blocks of each page.
+    pub fn table_bytes(&self) -> u64 {
+        let rules: usize = self.blobs.values().map(|blob| blob.rules.len()).sum();
+        let code: u64 = self.heaps.iter().map(|heap| heap.span.end - heap.span.start).sum();
+        rules as u64 * 4 + code / PAGE_TEXT * PAGE_BYTES
     }
 
     /// Whether code that is not known yet has frame pointers. Else the walker's way by them would leave out callers,
@@ -306,7 +334,7 @@ impl CodeCache {
         let heap = self.heaps.iter().find(|heap| (heap.span.start..heap.span.end).contains(&place));
         let (Some(heap), Some((&at, blob))) = (heap, self.blobs.range(..=place).next_back()) else { return };
         let head = self.head(memory, at, heap.span.end);
-        if head == Some(blob.head) {
+        if head.is_some_and(|head| blob.is_of(head)) {
             return;
         }
         self.is_outdated = true;
@@ -326,7 +354,8 @@ impl CodeCache {
         }
     }
 
-    fn read_heaps(&self, memory: &dyn Memory) -> Option<Vec<Heap>> {
+    /// `Some(None)`: one was read in the middle of a change.
+    fn read_heaps(&self, memory: &dyn Memory) -> Option<Option<Vec<Heap>>> {
         let mut array = [0; 8];
         if !memory.read(self.known.heaps.at, &mut array) {
             return None;
@@ -334,13 +363,14 @@ impl CodeCache {
         // 0: the virtual machine has not started yet.
         let array = Some(u64::from_le_bytes(array)).filter(|&array| array != 0);
         let Some((data, len)) = array.and_then(|array| growable_array(memory, &self.layout, array)) else {
-            return Some(Vec::new());
+            return Some(Some(Vec::new()));
         };
-        // A heap that is changed meanwhile is read again later.
         let heap = |index| self.heap(memory, word(memory, data.wrapping_add(index * 8))?);
-        let mut heaps: Vec<Heap> = (0..len.min(MOST_HEAPS)).filter_map(heap).collect();
-        heaps.sort_unstable_by_key(|heap| heap.span.start);
-        Some(heaps)
+        let heaps: Option<Vec<Heap>> = (0..len.min(MOST_HEAPS)).map(heap).collect();
+        Some(heaps.map(|mut heaps| {
+            heaps.sort_unstable_by_key(|heap| heap.span.start);
+            heaps
+        }))
     }
 
     fn heap(&self, memory: &dyn Memory, heap: u64) -> Option<Heap> {
@@ -351,7 +381,9 @@ impl CodeCache {
         let segments = known.low.read(memory, heap.checked_add(known.segments.at)?)?;
         let bits = known.segment_size.read(memory, heap).filter(|bits| (4..=20).contains(bits))?;
         let segment_bytes = 1u64 << bits;
-        let map = bytes(memory, segments, end.checked_sub(start)? / segment_bytes, MOST_SEGMENTS)?;
+        // Code behind the part of the map that is read has no rules.
+        let count = (end.checked_sub(start)? / segment_bytes).min(MOST_SEGMENTS);
+        let map = bytes(memory, segments, count, MOST_SEGMENTS)?;
         let is_true = start < end && end <= reserved_end && reserved_end - start <= MOST_CACHE;
         is_true.then_some(Heap { span: CodeSpan { start, end, reserved_end }, segment_bytes, map })
     }
@@ -405,7 +437,7 @@ impl CodeCache {
             _ => self.rules_of(memory, head, is_method)?,
         };
         totals.rules += rules.len();
-        let name = Some(name.into()).filter(|_| !is_method);
+        let (name, head) = if is_method { (None, head) } else { (Some(name.into()), head.of_machine()) };
         Some(Blob { head, name, rules, is_fresh: true })
     }
 

@@ -684,8 +684,7 @@ impl FollowerThread {
     /// The mappings of code that is in no file.
     fn run_time_code(&mut self, code: &ChangedCode, range: &CodeRange, mappings: &mut Vec<CodeMapping>) {
         let java = self.java_code.get(&code.pid).filter(|java| java.exec_id == code.exec_id);
-        let is_unread = self.java.is_unread(code.pid, code.exec_id);
-        let is_unknown = is_unread || java.is_some_and(|java| java.spans.is_empty());
+        let is_unknown = self.java.is_unread(code.pid, code.exec_id);
         if self.unsupported.is_none() && (is_unknown || java.is_some()) {
             self.unsupported = self.tables.place_unsupported(MOST_UNSUPPORTED).ok();
         }

@@ -40,10 +40,11 @@ const PAUSE_SHARE: u32 = 20;
 const WHOLE_PAUSE: Duration = Duration::from_millis(300);
 /// While nothing changes, this takes a hundredth of a CPU.
 const QUIET_SHARE: u32 = 100;
-/// A table is placed whole, and what it replaces rests for a while: at most this often, and for each rule a microsecond
-/// later.
+/// A table is placed whole, and what it replaces rests for two seconds: at most this often, and at most so many bytes a
+/// second.
 const TABLE_EVERY: Duration = Duration::from_millis(50);
-const LONGEST_TABLE_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_TABLE_PAUSE: Duration = Duration::from_secs(2);
+const TABLE_BYTES_A_SECOND: u64 = 4 << 20;
 /// A table for which there was no room is tried again after this time.
 const RETRY: Duration = Duration::from_secs(2);
 /// Frames that get names after one reading.
@@ -92,8 +93,22 @@ struct Reader {
     is_first: bool,
     /// The table is wanted again, though nothing has changed.
     again: Arc<AtomicBool>,
-    /// Dropped to end the thread. `None`: the process is not read.
-    stop: Option<Sender<()>>,
+    state: ReaderState,
+}
+
+enum ReaderState {
+    /// Dropped to end the thread.
+    Reads { _stop: Sender<()> },
+    /// Too many processes are read.
+    Waits,
+    /// The process may not be read.
+    Refused,
+}
+
+impl Reader {
+    fn is_reading(&self) -> bool {
+        matches!(self.state, ReaderState::Reads { .. })
+    }
 }
 
 impl JavaReaders {
@@ -110,7 +125,7 @@ impl JavaReaders {
         if self.readers.get(&code.pid).is_some_and(|reader| reader.exec_id == code.exec_id) {
             return Ok(());
         }
-        self.readers.remove(&code.pid);
+        self.forget_process(code.pid);
         for range in &code.ranges {
             let Some(module) = range.module else { continue };
             let Some(variables) = self.variables(module)? else { continue };
@@ -139,23 +154,28 @@ impl JavaReaders {
             true => crate::words::charged(module, &self.known, find)?.flatten(),
             false => None,
         };
-        self.libraries.insert(module, found);
+        // A library that could not be read may be read later.
+        if found.is_some() || !is_library {
+            self.libraries.insert(module, found);
+        }
         Ok(found)
     }
 
     fn start(&mut self, code: &ChangedCode, variables: Variables) {
         let again = Arc::new(AtomicBool::new(false));
-        let stop = match self.spawn(code, variables, &again) {
-            Ok(stop) => Some(stop),
+        let state = match self.spawn(code, variables, &again) {
+            Ok(stop) => ReaderState::Reads { _stop: stop },
             // It is gone.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(_) => {
+            Err(error) => {
                 self.refused += 1;
-                None
+                let is_full = error.kind() == io::ErrorKind::QuotaExceeded;
+                if is_full { ReaderState::Waits } else { ReaderState::Refused }
             }
         };
-        let (exec_id, owner, is_first) = (code.exec_id, code.owner, stop.is_some());
-        self.readers.insert(code.pid, Reader { exec_id, owner, is_first, again, stop });
+        let (exec_id, owner) = (code.exec_id, code.owner);
+        let is_first = matches!(state, ReaderState::Reads { .. });
+        self.readers.insert(code.pid, Reader { exec_id, owner, is_first, again, state });
     }
 
     /// `Err`: the process may not be read (that takes the rights of a debugger), or too many are.
@@ -165,7 +185,7 @@ impl JavaReaders {
         variables: Variables,
         again: &Arc<AtomicBool>,
     ) -> io::Result<Sender<()>> {
-        let read = self.readers.values().filter(|reader| reader.stop.is_some());
+        let read = self.readers.values().filter(|reader| reader.is_reading());
         let of_user = read.clone().filter(|reader| reader.owner == code.owner);
         let most_of_user = if code.owner == Owner::System { MOST_PROCESSES } else { MOST_OF_USER };
         if read.count() >= MOST_PROCESSES || of_user.count() >= most_of_user {
@@ -190,7 +210,14 @@ impl JavaReaders {
     }
 
     pub(crate) fn forget_process(&mut self, pid: u32) {
-        self.readers.remove(&pid);
+        if !self.readers.remove(&pid).is_some_and(|reader| reader.is_reading()) {
+            return;
+        }
+        // There is room for another one.
+        let waits = |_: &u32, reader: &mut Reader| matches!(reader.state, ReaderState::Waits);
+        for (pid, _) in self.readers.extract_if(waits) {
+            lock(&self.known).look_again(pid);
+        }
     }
 
     pub(crate) fn forget_modules(&mut self, modules: &[ModuleId]) {
@@ -313,13 +340,14 @@ impl Plan {
         self.quiet = if has_changed { PAUSE } else { (self.quiet * 5 / 4).min(LONGEST_PAUSE) };
     }
 
-    /// Whether the table is handed over now, of this many rules.
-    fn hands_over(&mut self, now: Instant, rules: usize) -> bool {
+    /// Whether the table is handed over now, of this many bytes.
+    fn hands_over(&mut self, now: Instant, bytes: u64) -> bool {
         if !self.is_due || now < self.due_from {
             return false;
         }
         self.is_due = false;
-        let pause = Duration::from_micros(rules as u64).clamp(TABLE_EVERY, LONGEST_TABLE_PAUSE);
+        let pause = Duration::from_millis(bytes.saturating_mul(1_000) / TABLE_BYTES_A_SECOND);
+        let pause = pause.clamp(TABLE_EVERY, LONGEST_TABLE_PAUSE);
         self.due_from = now + pause;
         true
     }
@@ -352,7 +380,7 @@ impl ReaderThread {
                 plan.again(Instant::now());
             }
             let mut is_wanted = true;
-            if plan.hands_over(Instant::now(), cache.as_ref().map_or(0, CodeCache::rules)) {
+            if plan.hands_over(Instant::now(), cache.as_ref().map_or(0, CodeCache::table_bytes)) {
                 is_wanted = self.send(cache.as_ref());
             }
             if let Some(cache) = &mut cache {
@@ -378,7 +406,7 @@ impl ReaderThread {
             let functions = self.functions(cache, address);
             let tries = self.unknown.get(&address).copied().unwrap_or(0) + 1;
             // It may have been made since the last reading.
-            if functions.is_empty() && tries < MOST_TRIES {
+            if functions.is_empty() && tries < MOST_TRIES && cache.may_have_code(address) {
                 unknown.insert(address, tries);
             } else {
                 named.push((address, functions));
@@ -417,7 +445,7 @@ impl ReaderThread {
 
     /// Returns whether anybody still wants results.
     fn send(&self, cache: Option<&CodeCache>) -> bool {
-        let code = cache.and_then(|cache| {
+        let code = cache.filter(|cache| cache.has_code()).and_then(|cache| {
             let (spans, keeps_fp) = (cache.spans(), cache.keeps_fp());
             Some(ReadCode { spans, keeps_fp, table: cache.table()? })
         });
@@ -427,10 +455,20 @@ impl ReaderThread {
 
     /// Whether anything has changed.
     fn read(&self, cache: &mut Option<CodeCache>, variables: &Variables, whole: bool) -> bool {
-        if cache.is_none() {
-            *cache = CodeCache::new(&self.memory, variables);
+        let update = |cache: &mut Option<CodeCache>, whole| {
+            if cache.is_none() {
+                *cache = CodeCache::new(&self.memory, variables);
+            }
+            cache.as_mut().and_then(|cache| cache.update(&self.memory, whole)).unwrap_or(false)
+        };
+        let had_code = cache.as_ref().is_some_and(CodeCache::has_code);
+        let has_changed = update(cache, whole);
+        if !had_code && cache.as_ref().is_some_and(CodeCache::has_code) {
+            // What was read before the virtual machine started may not have been whole.
+            *cache = None;
+            return update(cache, true) || has_changed;
         }
-        cache.as_mut().and_then(|cache| cache.update(&self.memory, whole)).unwrap_or(false)
+        has_changed
     }
 }
 
@@ -457,17 +495,17 @@ mod tests {
     fn large_tables_are_handed_over_rarely_and_small_ones_soon() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        for (rules, pause) in [(100, 50), (200_000, 200), (5_000_000, 500)] {
+        for (bytes, pause) in [(100, 50), (1 << 20, 250), (1 << 30, 2_000)] {
             let mut plan = Plan::new(start);
-            assert!(plan.hands_over(start, rules), "at first in any case");
-            assert!(!plan.hands_over(at(10_000), rules), "nothing has changed");
+            assert!(plan.hands_over(start, bytes), "at first in any case");
+            assert!(!plan.hands_over(at(10_000), bytes), "nothing has changed");
             plan.was_read(start, false, Duration::ZERO, true);
             plan.due_from = start;
-            assert!(plan.hands_over(start, rules));
+            assert!(plan.hands_over(start, bytes));
             plan.was_read(start, false, Duration::ZERO, true);
-            assert!(!plan.hands_over(at(pause - 1), rules) && plan.hands_over(at(pause), rules));
-            plan.again(at(1_000));
-            assert!(!plan.hands_over(at(2_999), rules) && plan.hands_over(at(3_000), rules));
+            assert!(!plan.hands_over(at(pause - 1), bytes) && plan.hands_over(at(pause), bytes));
+            plan.again(at(3_000));
+            assert!(!plan.hands_over(at(4_999), bytes) && plan.hands_over(at(5_000), bytes));
         }
     }
 }
