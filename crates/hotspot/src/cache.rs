@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use wallprof_unwind::{CompiledCode, PAGE_TEXT, Rule, RuleKind, Table};
+use wallprof_unwind::{CompiledCode, PAGE_TEXT, Rule, RuleKind, Table, rules_of_code};
 
 use crate::layout::{Field, Layout, Variables, calls, growable_array, option};
 use crate::memory::{Memory, bytes, text, word};
@@ -63,6 +63,10 @@ pub struct CodeCache {
     is_outdated: bool,
     /// `None`: not read yet.
     keeps_fp: Option<bool>,
+    /// When blocks without known code were looked at last, by the caller's clock.
+    looked: u64,
+    /// When all were.
+    whole: u64,
 }
 
 /// Memory for blocks.
@@ -156,6 +160,8 @@ struct Blob {
     rules: Vec<(u64, u64, Rule)>,
     /// It was met in the last reading.
     is_fresh: bool,
+    /// Until then something else was there.
+    since: u64,
 }
 
 /// What tells one blob from another at the same address.
@@ -196,12 +202,14 @@ impl CodeCache {
     pub fn new(memory: &dyn Memory, variables: &Variables) -> Option<CodeCache> {
         let layout = Layout::read(memory, variables)?;
         let (known, heaps, blobs) = (Known::of(&layout)?, Vec::new(), BTreeMap::new());
-        Some(CodeCache { known, layout, heaps, blobs, has_fresh: false, is_outdated: false, keeps_fp: None })
+        let (has_fresh, is_outdated, keeps_fp, looked, whole) = (false, false, None, 0, 0);
+        Some(CodeCache { known, layout, heaps, blobs, has_fresh, is_outdated, keeps_fp, looked, whole })
     }
 
     /// Reads what has changed; `whole`: not only where blocks were added or removed, but also whether known ones were
-    /// freed, or have other code. Returns whether anything has changed; `None`: nothing can be read any more.
-    pub fn update(&mut self, memory: &dyn Memory, whole: bool) -> Option<bool> {
+    /// freed, or have other code. `now`: nanoseconds on any clock. Returns whether anything has changed; `None`: nothing
+    /// can be read any more.
+    pub fn update(&mut self, memory: &dyn Memory, whole: bool, now: u64) -> Option<bool> {
         // One that is changed meanwhile is read later.
         let Some(heaps) = self.read_heaps(memory)? else { return Some(false) };
         let has_other_blocks = heaps != self.heaps;
@@ -238,7 +246,12 @@ impl CodeCache {
                 totals.rules -= known.rules.len();
                 totals.code -= known.head.code_end - known.head.code;
             }
-            let mut blob = head.and_then(|head| self.blob(memory, head, &mut totals));
+            let since = match known {
+                Some(known) if head.is_some_and(|head| known.is_of(head)) => known.since,
+                Some(known) => known.since.max(self.whole),
+                None => self.looked,
+            };
+            let mut blob = head.and_then(|head| self.blob(memory, head, since, &mut totals));
             // Once more, until it stays the same: the head and the calls are written before the code.
             let is_same = match (known, &blob) {
                 (Some(known), Some(blob)) => {
@@ -256,6 +269,8 @@ impl CodeCache {
                 None => self.blobs.remove(&at),
             };
         }
+        self.looked = now;
+        self.whole = if whole { now } else { self.whole };
         Some(has_changed)
     }
 
@@ -307,21 +322,24 @@ impl CodeCache {
         Table::from_rules(rules)
     }
 
-    /// The functions at this place in the code, innermost first; at the address of an interpreted method that method.
-    /// Empty: nothing is known there.
-    pub fn functions_at(&mut self, memory: &dyn Memory, place: u64) -> Vec<Function> {
+    /// The functions at this place in the code at a time on the clock of [`CodeCache::update`], innermost first. Empty:
+    /// nothing is known there yet. `None`: what was there then is gone.
+    pub fn functions_at(&mut self, memory: &dyn Memory, place: u64, time: u64) -> Option<Vec<Function>> {
         self.look_again(memory, place);
-        let Some((&at, Blob { head, name, .. })) = self.blobs.range(..=place).next_back() else {
-            return Vec::new();
+        let Some((&at, Blob { head, name, since, .. })) = self.blobs.range(..=place).next_back() else {
+            return Some(Vec::new());
         };
         if !(head.code..head.code_end).contains(&place) {
-            return Vec::new();
+            return Some(Vec::new());
+        }
+        if time < *since {
+            return None;
         }
         if let Some(name) = name {
-            return vec![Function::of_machine(name, Some(place - head.code))];
+            return Some(vec![Function::of_machine(name, Some(place - head.code))]);
         }
         let compiled = Compiled { at, code: head.code, method: head.method };
-        compiled.functions(memory, &self.layout, place).unwrap_or_default()
+        Some(compiled.functions(memory, &self.layout, place).unwrap_or_default())
     }
 
     /// An interpreted method by its address.
@@ -339,7 +357,8 @@ impl CodeCache {
         }
         self.is_outdated = true;
         let mut totals = self.totals();
-        match head.and_then(|head| self.blob(memory, head, &mut totals)) {
+        let since = blob.since.max(self.whole);
+        match head.and_then(|head| self.blob(memory, head, since, &mut totals)) {
             Some(blob) => self.blobs.insert(at, blob),
             None => self.blobs.remove(&at),
         };
@@ -418,7 +437,7 @@ impl CodeCache {
     }
 
     /// `None`: it cannot be read, or all blobs together are too large.
-    fn blob(&self, memory: &dyn Memory, head: Head, totals: &mut Totals) -> Option<Blob> {
+    fn blob(&self, memory: &dyn Memory, head: Head, since: u64, totals: &mut Totals) -> Option<Blob> {
         totals.code += head.code_end - head.code;
         if totals.rules > MOST_RULES || totals.code > MOST_CODE_OF_ALL {
             return None;
@@ -432,13 +451,13 @@ impl CodeCache {
             "vtable chunks" => of_all(Rule::RETURN_ADDRESS_ON_TOP),
             // There a virtual thread's frames end, and its carrier's begin.
             _ if is_stub && name.contains("continuation") => Vec::new(),
-            _ if is_stub => of_all(BY_FRAME_POINTER),
+            _ if is_stub => stub_rules(head.code, &code_of(memory, head)?),
             _ if head.frame_bytes < 8 => Vec::new(),
             _ => self.rules_of(memory, head, is_method)?,
         };
         totals.rules += rules.len();
         let (name, head) = if is_method { (None, head) } else { (Some(name.into()), head.of_machine()) };
-        Some(Blob { head, name, rules, is_fresh: true })
+        Some(Blob { head, name, rules, is_fresh: true, since })
     }
 
     fn rules_of(&self, memory: &dyn Memory, head: Head, is_method: bool) -> Option<Vec<(u64, u64, Rule)>> {
@@ -448,7 +467,7 @@ impl CodeCache {
         let mut rules = Vec::new();
         // A piece of the virtual machine without a call may have any frame.
         if is_method || !calls.is_empty() {
-            let code = bytes(memory, head.code, head.code_end - head.code, MOST_CODE)?;
+            let code = code_of(memory, head)?;
             let osr_entry = head.osr_entry.filter(|_| is_method);
             let compiled = CompiledCode {
                 address: head.code,
@@ -463,6 +482,23 @@ impl CodeCache {
     }
 }
 
+fn code_of(memory: &dyn Memory, head: Head) -> Option<Vec<u8>> {
+    bytes(memory, head.code, head.code_end - head.code, MOST_CODE)
+}
+
+/// The virtual machine's own routines set up a frame pointer where they call methods. Many have none, or not yet.
+fn stub_rules(address: u64, code: &[u8]) -> Vec<(u64, u64, Rule)> {
+    let (mut rules, mut at) = (Vec::new(), address);
+    rules_of_code(address, code, |start, end, rule| {
+        rules.extend(Some((at, start, BY_FRAME_POINTER)).filter(|_| at < start));
+        rules.push((start, end, rule));
+        at = end;
+    });
+    let end = address + code.len() as u64;
+    rules.extend(Some((at, end, BY_FRAME_POINTER)).filter(|_| at < end));
+    rules
+}
+
 /// The frame of an interpreted method: fp is at the caller's fp, below the return address. A compiled caller's sp is
 /// in the word below, since its arguments were moved (`src/hotspot/cpu/x86/frame_x86.hpp`).
 const INTERPRETED: Rule = Rule {
@@ -475,6 +511,6 @@ const INTERPRETED: Rule = Rule {
     bx: 0,
 };
 
-/// The virtual machine's own routines that call methods set up a frame pointer.
+/// Of the virtual machine's own routines where they cannot be followed.
 const BY_FRAME_POINTER: Rule =
     Rule { kind: RuleKind::Fp, flags: 0, addend: 0, cfa_offset: 16, ra: -1, fp: -2, bx: 0 };

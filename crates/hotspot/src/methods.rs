@@ -61,7 +61,7 @@ impl Compiled {
     /// The methods at this place, innermost first. `None`: the method has no name.
     pub fn functions(&self, memory: &dyn Memory, layout: &Layout, place: u64) -> Option<Vec<Function>> {
         let offset = place.checked_sub(self.code)?;
-        let scopes = self.scopes(memory, layout, offset).filter(|scopes| !scopes.is_empty());
+        let scopes = self.scopes(memory, layout, place).filter(|scopes| !scopes.is_empty());
         let of_scopes = scopes.and_then(|scopes| {
             let functions = scopes.into_iter().map(|(method, at)| function(memory, layout, method, at));
             functions.collect::<Option<Vec<_>>>()
@@ -74,10 +74,15 @@ impl Compiled {
         Some(functions)
     }
 
-    /// The methods and byte codes at this distance from the code's start, innermost first.
-    fn scopes(&self, memory: &dyn Memory, layout: &Layout, offset: u64) -> Option<Vec<(u64, Option<u64>)>> {
+    /// The methods and byte codes at this place, innermost first.
+    fn scopes(&self, memory: &dyn Memory, layout: &Layout, place: u64) -> Option<Vec<(u64, Option<u64>)>> {
         let places = Places::of(memory, layout, self.at)?;
-        let mut at = places.scope_at(memory, layout, offset)?;
+        let offset = place.checked_sub(self.code)?;
+        let (described, mut at) = places.scope_at(memory, layout, offset)?;
+        // A call of the virtual machine that needs no description has none: those of others are not for it.
+        if described != offset + 1 && self.is_end_of_call(memory, place) {
+            return None;
+        }
         let is_without_zero = layout.version(memory)? >= WITHOUT_ZERO;
         let mut scopes = Vec::new();
         // 0: there is no further one.
@@ -96,6 +101,16 @@ impl Compiled {
         }
         // The last one is the compiled method itself.
         scopes.last().is_none_or(|(method, _)| *method == self.method).then_some(scopes)
+    }
+
+    /// Whether an instruction that calls may end with the byte at this place.
+    fn is_end_of_call(&self, memory: &dyn Memory, place: u64) -> bool {
+        let mut last = [0; 5];
+        let start = place.saturating_sub(last.len() as u64 - 1);
+        start >= self.code
+            && memory.read(start, &mut last)
+            // call rel32; call *%reg
+            && (last[0] == 0xe8 || last[3] == 0xff && last[4] & 0xf8 == 0xd0)
     }
 }
 
@@ -138,9 +153,9 @@ impl Places {
         })
     }
 
-    /// The innermost scope of the first described place behind this distance from the code's start: a call is described
+    /// The first described place behind this distance from the code's start, and its innermost scope: a call is described
     /// by the address to which it returns.
-    fn scope_at(&self, memory: &dyn Memory, layout: &Layout, offset: u64) -> Option<u64> {
+    fn scope_at(&self, memory: &dyn Memory, layout: &Layout, offset: u64) -> Option<(u64, u64)> {
         let size = layout.size("PcDesc").filter(|&size| (8..=64).contains(&size))?;
         let len = self.places_end.checked_sub(self.places)?;
         let places = bytes(memory, self.places, len - len % size, MOST_PLACES * size)?;
@@ -149,7 +164,8 @@ impl Places {
         // The first one lies before the code, the last one behind it.
         let is_behind =
             |place: &&[u8]| at.of(place).is_some_and(|at| at.cast_signed() > offset.cast_signed());
-        scope.of(places.chunks(size as usize).find(is_behind)?)
+        let found = places.chunks(size as usize).find(is_behind)?;
+        Some((at.of(found)?, scope.of(found)?))
     }
 }
 

@@ -245,12 +245,13 @@ fn fake() -> (Fake, Variables, [u64; 3]) {
 
 fn read(fake: &Fake, variables: &Variables) -> CodeCache {
     let mut cache = CodeCache::new(fake, variables).expect("it describes all that is needed");
-    assert_eq!(cache.update(fake, true), Some(true));
+    assert_eq!(cache.update(fake, true, 10), Some(true));
     cache
 }
 
 fn names(cache: &mut CodeCache, fake: &Fake, at: u64) -> Vec<String> {
-    cache.functions_at(fake, at).into_iter().map(|function| function.name).collect()
+    let found = cache.functions_at(fake, at, u64::MAX).expect("it is there now");
+    found.into_iter().map(|function| function.name).collect()
 }
 
 #[test]
@@ -259,8 +260,8 @@ fn methods_and_the_interpreter_have_names_and_rules() {
     let mut cache = read(&fake, &variables);
     let (method, interpreter) = (CODE + BLOCK + HEAD, CODE + 4 * SEGMENT + BLOCK + HEAD);
     assert_eq!(names(&mut cache, &fake, method + 15), ["int shop.Orders.total(long)"]);
-    assert_eq!(cache.functions_at(&fake, method + 16), []);
-    assert_eq!(cache.functions_at(&fake, CODE - 1), []);
+    assert_eq!(names(&mut cache, &fake, method + 16), [""; 0]);
+    assert_eq!(names(&mut cache, &fake, CODE - 1), [""; 0]);
     assert_eq!(names(&mut cache, &fake, interpreter), ["Interpreter"]);
     let table = cache.table().expect("blobs do not overlap");
     let body = Rule { cfa_offset: FRAME as i32, fp: -2, ..Rule::RETURN_ADDRESS_ON_TOP };
@@ -290,17 +291,19 @@ fn methods_that_are_compiled_as_parts_of_others_have_names_and_lines() {
         };
         let code = CODE + BLOCK + HEAD;
         // The call that returns to 10.
-        let found = cache.functions_at(&fake, code + 9);
-        assert_eq!(
-            found,
-            [function("part", None, Some(40)), function("total", Some(9), Some(43))],
-            "{version}"
-        );
-        assert_eq!(cache.functions_at(&fake, code + 10), [function("total", Some(10), None)], "{version}");
+        let mut found = |at| cache.functions_at(&fake, code + at, 0).expect("nothing else was there");
+        let whole = [function("part", None, Some(40)), function("total", Some(9), Some(43))];
+        assert_eq!(found(9), whole, "{version}");
+        assert_eq!(found(10), [function("total", Some(10), None)], "{version}");
+        // A call without a description of its own has not the one of the next place.
+        fake.write(PLACES + 0x28, &12u32.to_le_bytes());
+        assert_eq!(found(9), [function("total", Some(9), None)], "{version}");
+        assert_eq!(found(11)[0], function("part", None, Some(40)), "{version}");
+        fake.write(PLACES + 0x28, &10u32.to_le_bytes());
         // Scopes that end in another method, in none, or not at all.
         for damage in [[1, 2, 3], [0, 7, 3], [0, 0, 0], [0xff; 3]] {
             fake.write(SCOPES + 1, &damage.map(|byte: u8| byte.saturating_add(excluded)));
-            assert_eq!(cache.functions_at(&fake, code + 9), [function("total", Some(9), None)], "{damage:?}");
+            assert_eq!(found(9), [function("total", Some(9), None)], "{damage:?}");
         }
     }
 }
@@ -327,40 +330,69 @@ fn code_is_read_once_more_as_it_is_written_after_its_head() {
     };
     assert_eq!(rules(&cache), [Rule::UNSUPPORTED, body, Rule::UNSUPPORTED], "at its call alone");
     fake.write(code, &TEXT);
-    assert_eq!(cache.update(&fake, false), Some(true));
+    assert_eq!(cache.update(&fake, false, 20), Some(true));
     assert_eq!(rules(&cache), [Rule::RETURN_ADDRESS_ON_TOP, body, Rule::RETURN_ADDRESS_ON_TOP]);
-    assert_eq!(cache.update(&fake, false), Some(false));
+    assert_eq!(cache.update(&fake, false, 20), Some(false));
 }
 
 #[test]
 fn what_has_changed_is_read_again() {
     let (fake, variables, kinds) = fake();
     let mut cache = read(&fake, &variables);
-    assert_eq!(cache.update(&fake, false), Some(false));
-    assert_eq!(cache.update(&fake, true), Some(false));
+    assert_eq!(cache.update(&fake, false, 20), Some(false));
+    assert_eq!(cache.update(&fake, true, 20), Some(false));
     // Another method of the same size.
     fake.write(CODE, &block(kinds[0], FRAME / 8, CODE, 2));
     fake.write(POOL + 0x202, b"count");
-    assert_eq!(cache.update(&fake, false), Some(false));
-    assert_eq!(cache.update(&fake, true), Some(true));
+    assert_eq!(cache.update(&fake, false, 20), Some(false));
+    assert_eq!(cache.update(&fake, true, 20), Some(true));
     assert_eq!(names(&mut cache, &fake, CODE + BLOCK + HEAD + 12), ["int shop.Orders.count(long)"]);
     // A method that is freed, whose block waits for another one.
     fake.write(CODE + 8, &[0]);
     assert_eq!(names(&mut cache, &fake, CODE + BLOCK + HEAD + 12), [""; 0]);
-    assert_eq!(cache.update(&fake, false), Some(true), "asking for the name has shown it");
+    assert_eq!(cache.update(&fake, false, 20), Some(true), "asking for the name has shown it");
     fake.write(CODE + 8, &[1]);
-    assert_eq!(cache.update(&fake, true), Some(true));
-    assert_eq!(cache.update(&fake, false), Some(false));
+    assert_eq!(cache.update(&fake, true, 20), Some(true));
+    assert_eq!(cache.update(&fake, false, 20), Some(false));
     // One more block.
     let at = CODE + 2 * SEGMENT;
     fake.write(at, &block(kinds[2], 0, at, 0));
     fake.write(SEGMENTS, &[0, 1, 0, 1, 0, 1]);
-    assert_eq!(cache.update(&fake, false), Some(true));
+    assert_eq!(cache.update(&fake, false, 20), Some(true));
     assert_eq!(names(&mut cache, &fake, at + BLOCK + HEAD), ["I2C/C2I adapters"]);
     // And one that is gone.
     fake.write(SEGMENTS, &[0xff, 0xff]);
-    assert_eq!(cache.update(&fake, false), Some(true));
+    assert_eq!(cache.update(&fake, false, 20), Some(true));
     assert_eq!(names(&mut cache, &fake, CODE + BLOCK + HEAD + 12), [""; 0]);
+}
+
+/// A place in code that was there before has no name of the code that is there now.
+#[test]
+fn code_has_the_names_of_its_own_time_only() {
+    let (fake, variables, kinds) = fake();
+    let mut cache = CodeCache::new(&fake, &variables).expect("it describes all that is needed");
+    let place = CODE + BLOCK + HEAD + 12;
+    let has_name = |cache: &mut CodeCache, place, time| {
+        let found = cache.functions_at(&fake, place, time);
+        found.map(|functions| functions.len() == 1)
+    };
+    cache.update(&fake, true, 10);
+    assert_eq!(has_name(&mut cache, place, 0), Some(true), "it may have been there long before");
+    cache.update(&fake, true, 20);
+    fake.write(CODE, &block(kinds[0], FRAME / 8, CODE, 2));
+    let found = [19, 20, 25].map(|time| has_name(&mut cache, place, time));
+    assert_eq!(found, [None, Some(true), Some(true)], "another method, met by a question");
+    cache.update(&fake, true, 30);
+    assert_eq!(has_name(&mut cache, place, 20), Some(true), "read once more, it is the same");
+    fake.write(CODE, &block(kinds[0], FRAME / 8, CODE, 3));
+    cache.update(&fake, true, 40);
+    assert_eq!([29, 30].map(|time| has_name(&mut cache, place, time)), [None, Some(true)]);
+    // A new block.
+    let at = CODE + 2 * SEGMENT;
+    fake.write(at, &block(kinds[2], 0, at, 0));
+    fake.write(SEGMENTS, &[0, 1, 0, 1, 0, 1]);
+    cache.update(&fake, false, 50);
+    assert_eq!([39, 40].map(|time| has_name(&mut cache, at + BLOCK + HEAD, time)), [None, Some(true)]);
 }
 
 #[test]
@@ -379,8 +411,8 @@ fn frame_pointers_lead_on_where_the_machine_keeps_them() {
 #[test]
 fn stubs_have_the_frames_of_their_kind() {
     for (name, expected) in [
-        ("StubRoutines (1)", Some(RuleKind::Fp)),
-        ("Stub Generator final_blob", Some(RuleKind::Fp)),
+        ("StubRoutines (1)", Some(RuleKind::Sp)),
+        ("Stub Generator final_blob", Some(RuleKind::Sp)),
         ("StubRoutines (continuation stubs)", Some(RuleKind::Unsupported)),
         ("vtable chunks", Some(RuleKind::Sp)),
         ("I2C/C2I adapters", Some(RuleKind::Unsupported)),
@@ -394,6 +426,26 @@ fn stubs_have_the_frames_of_their_kind() {
         let found = table.map(|table| table.rule_at(at + BLOCK + HEAD + 8).kind);
         assert_eq!(found, expected, "{name}");
     }
+}
+
+#[test]
+fn stubs_are_followed_before_and_behind_their_frame() {
+    let (fake, variables, _) = fake();
+    let at = CODE + 2 * SEGMENT;
+    fake.put(STRINGS - 64, [&b"StubRoutines (1)"[..], &[0; 48]].concat());
+    fake.write(at, &block(STRINGS - 64, 0, at, 0));
+    fake.write(SEGMENTS, &[0, 1, 0, 1, 0, 1]);
+    let code = at + BLOCK + HEAD;
+    let rules_of = |text: [u8; 16]| {
+        fake.write(code, &text);
+        let table = read(&fake, &variables).table().expect("blobs do not overlap");
+        [0, 4, 14].map(|at| table.rule_at(code + at)).map(|rule| (rule.kind, rule.cfa_offset, rule.fp))
+    };
+    // push %rbp; mov %rsp,%rbp; sub $0x10,%rsp; call; leave; ret
+    let text = [0x55, 0x48, 0x8b, 0xec, 0x48, 0x83, 0xec, 0x10, 0xe8, 0x40, 0, 0, 0, 0xc9, 0xc3, 0x90];
+    assert_eq!(rules_of(text), [(RuleKind::Sp, 8, 0), (RuleKind::Fp, 16, -2), (RuleKind::Sp, 8, 0)]);
+    // No instruction.
+    assert_eq!(rules_of([0x06; 16]), [(RuleKind::Fp, 16, -2); 3]);
 }
 
 #[test]
@@ -414,10 +466,10 @@ fn machine_that_has_not_started_has_no_code_yet() {
     let (fake, variables, _) = fake();
     fake.write(HEAPS, &0u64.to_le_bytes());
     let mut cache = CodeCache::new(&fake, &variables).expect("it describes all that is needed");
-    assert_eq!(cache.update(&fake, true), Some(false));
+    assert_eq!(cache.update(&fake, true, 20), Some(false));
     assert_eq!(cache.table().map(|table| table.pages().len()), Some(0));
     fake.write(HEAPS, &(HEAPS + 64).to_le_bytes());
-    assert_eq!(cache.update(&fake, false), Some(true));
+    assert_eq!(cache.update(&fake, false, 20), Some(true));
 }
 
 #[test]
@@ -426,7 +478,7 @@ fn other_version_or_memory_that_is_gone() {
     assert!(CodeCache::new(&fake, &[0; VARIABLES.len()]).is_none());
     assert!(CodeCache::new(&Fake::default(), &variables).is_none());
     let mut cache = read(&fake, &variables);
-    assert_eq!(cache.update(&Fake::default(), true), None);
+    assert_eq!(cache.update(&Fake::default(), true, 20), None);
     fake.words(STRUCTS, &[0; 6]);
     assert!(CodeCache::new(&fake, &variables).is_none(), "it describes nothing");
 }
@@ -449,11 +501,11 @@ fn any_memory_is_harmless() {
             fake.write(at + draw() % len as u64, &[value]);
         }
         if let Some(mut cache) = CodeCache::new(&fake, &variables) {
-            cache.update(&fake, true);
-            cache.update(&fake, false);
+            cache.update(&fake, true, 20);
+            cache.update(&fake, false, 20);
             cache.table();
             for at in (0..MAP.len() as u64 * SEGMENT).step_by(16) {
-                cache.functions_at(&fake, CODE + at);
+                cache.functions_at(&fake, CODE + at, 20);
             }
             cache.interpreted(&fake, METHOD);
         }

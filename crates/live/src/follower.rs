@@ -56,6 +56,9 @@ const CPUS_CAME: u8 = 0;
 /// Mappings were found that no event had reported.
 const CHANGES: u8 = 1;
 
+/// A recording ends: names are read now.
+const NAMES: u8 = 2;
+
 /// Counts of the walker's tables. The follower writes them; any thread may read them.
 #[derive(Debug, Default)]
 pub struct TableCounts {
@@ -99,7 +102,7 @@ pub struct Follower {
     known: Arc<Mutex<KnownProcesses>>,
     counts: Arc<TableCounts>,
     candidates: Arc<Candidates>,
-    /// Receives [`CPUS_CAME`] or [`CHANGES`]; dropped to stop the thread.
+    /// Receives [`CPUS_CAME`], [`CHANGES`] or [`NAMES`]; dropped to stop the thread.
     bell: Option<PipeWriter>,
     /// Closed by the thread at its end.
     ended: Receiver<()>,
@@ -165,6 +168,10 @@ impl Follower {
 
     /// Waits, not long, until names that can be read in processes are read.
     pub fn await_names(&self) {
+        if !self.known().processes.awaits_jit() {
+            return;
+        }
+        self.ring(NAMES);
         let since = Instant::now();
         while self.known().processes.awaits_jit() && since.elapsed() < LONGEST_PAUSE * 3 {
             std::thread::sleep(BURST);
@@ -172,18 +179,18 @@ impl Follower {
     }
 
     /// Reads the news of CPUs that have come online.
-    pub fn follow_cpus(&mut self) {
+    pub fn follow_cpus(&self) {
         self.ring(CPUS_CAME);
     }
 
     /// Writes lists again that have changed without news.
-    pub fn write_changes(&mut self) {
+    pub fn write_changes(&self) {
         self.ring(CHANGES);
     }
 
-    fn ring(&mut self, what: u8) {
+    fn ring(&self, what: u8) {
         // The write fails after the thread has ended.
-        let _ = self.bell.as_mut().map(|bell| bell.write(&[what]));
+        let _ = self.bell.as_ref().map(|mut bell| bell.write(&[what]));
     }
 }
 
@@ -367,6 +374,7 @@ impl FollowerThread {
                 match rung.read(&mut what)? {
                     0 => return Ok(()),
                     _ if what == [CPUS_CAME] => self.follow_cpus()?,
+                    _ if what == [NAMES] => self.java.wake(),
                     _ => {}
                 }
             }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use wallprof_hotspot::{CodeCache, CodeSpan, Function, Memory, VARIABLES, Variables};
-use wallprof_model::{ModuleId, Owner, SymbolLine};
+use wallprof_model::{ModuleId, MonoNs, Owner, SymbolLine};
 use wallprof_probe::clock;
 use wallprof_symbols::{INTERPRETED_METHOD, ModuleFile, ProcessKey, exported_variable};
 use wallprof_unwind::Table;
@@ -49,6 +49,7 @@ const TABLE_BYTES_A_SECOND: u64 = 4 << 20;
 const RETRY: Duration = Duration::from_secs(2);
 /// Frames that get names after one reading.
 const MOST_NAMED: usize = 256;
+const MOST_NAMED_AT_END: usize = 16 << 10;
 /// A place in unknown code is looked up in this many readings.
 const MOST_TRIES: u32 = 4;
 /// Bytes of the names at one frame: further callers that have it as a part are left out, but for the last one.
@@ -97,8 +98,8 @@ struct Reader {
 }
 
 enum ReaderState {
-    /// Dropped to end the thread.
-    Reads { _stop: Sender<()> },
+    /// The thread reads at once when it receives something, and ends when the sender is dropped.
+    Reads { wake: Sender<()> },
     /// Too many processes are read.
     Waits,
     /// The process may not be read.
@@ -164,7 +165,7 @@ impl JavaReaders {
     fn start(&mut self, code: &ChangedCode, variables: Variables) {
         let again = Arc::new(AtomicBool::new(false));
         let state = match self.spawn(code, variables, &again) {
-            Ok(stop) => ReaderState::Reads { _stop: stop },
+            Ok(wake) => ReaderState::Reads { wake },
             // It is gone.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => {
@@ -192,7 +193,7 @@ impl JavaReaders {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let memory = ProcessMemory(File::open(format!("/proc/{}/mem", code.pid))?);
-        let (stop, stopped) = channel();
+        let (wake, woken) = channel();
         let thread = ReaderThread {
             pid: code.pid,
             exec_id: code.exec_id,
@@ -203,10 +204,20 @@ impl JavaReaders {
             again: Arc::clone(again),
             results: self.sender.clone(),
             bell: Arc::clone(&self.bell),
-            stopped,
+            woken,
         };
         std::thread::Builder::new().name("wallprof-java".into()).spawn(move || thread.run(&variables))?;
-        Ok(stop)
+        Ok(wake)
+    }
+
+    /// Lets all read at once: the recording ends.
+    pub(crate) fn wake(&self) {
+        for reader in self.readers.values() {
+            if let ReaderState::Reads { wake } = &reader.state {
+                // It may have ended.
+                let _ = wake.send(());
+            }
+        }
     }
 
     pub(crate) fn forget_process(&mut self, pid: u32) {
@@ -293,7 +304,7 @@ struct ReaderThread {
     again: Arc<AtomicBool>,
     results: Sender<JavaCode>,
     bell: Arc<PipeWriter>,
-    stopped: Receiver<()>,
+    woken: Receiver<()>,
 }
 
 /// When a reader reads, and what.
@@ -367,7 +378,13 @@ impl ReaderThread {
         let (mut cache, mut plan) = (None, Plan::new(Instant::now()));
         // A child that starts another program has the library for a moment, too.
         let mut pause = PAUSE;
-        while self.stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        let mut is_hurried = false;
+        loop {
+            match self.woken.recv_timeout(pause) {
+                Ok(()) => is_hurried = true,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
             if !lock(&self.known).has_time(self.owner) {
                 continue;
             }
@@ -384,32 +401,33 @@ impl ReaderThread {
                 is_wanted = self.send(cache.as_ref());
             }
             if let Some(cache) = &mut cache {
-                plan.has_unknown = self.name(cache);
+                plan.has_unknown = self.name(cache, if is_hurried { MOST_NAMED_AT_END } else { MOST_NAMED });
             }
             let cpu = spent();
             lock(&self.known).charge(self.owner, cpu.as_nanos() as u64);
             if !is_wanted {
                 break;
             }
-            pause = plan.pause(cpu);
+            pause = if is_hurried { PAUSE } else { plan.pause(cpu) };
         }
         lock(&self.known).processes.unread_jit(self.process());
     }
 
     /// Names frames that have no name. Returns whether some are in code that is not known.
-    fn name(&mut self, cache: &mut CodeCache) -> bool {
+    fn name(&mut self, cache: &mut CodeCache, most: usize) -> bool {
         let process = self.process();
-        let wanted = lock(&self.known).processes.ask_jit(process, MOST_NAMED);
+        let wanted = lock(&self.known).processes.ask_jit(process, most);
         let mut named = Vec::with_capacity(wanted.len());
         let mut unknown = HashMap::new();
-        for address in wanted {
-            let functions = self.functions(cache, address);
+        for (address, first_seen) in wanted {
+            let functions = self.functions(cache, address, first_seen);
             let tries = self.unknown.get(&address).copied().unwrap_or(0) + 1;
+            let is_unknown = functions.as_ref().is_some_and(Vec::is_empty);
             // It may have been made since the last reading.
-            if functions.is_empty() && tries < MOST_TRIES && cache.may_have_code(address) {
+            if is_unknown && tries < MOST_TRIES && cache.may_have_code(address) {
                 unknown.insert(address, tries);
             } else {
-                named.push((address, functions));
+                named.push((address, functions.unwrap_or_default()));
             }
         }
         self.unknown = unknown;
@@ -419,9 +437,10 @@ impl ReaderThread {
         !self.unknown.is_empty()
     }
 
-    fn functions(&self, cache: &mut CodeCache, address: u64) -> Vec<SymbolLine> {
+    /// `None`: the code that was there is gone.
+    fn functions(&self, cache: &mut CodeCache, address: u64, first_seen: MonoNs) -> Option<Vec<SymbolLine>> {
         let functions = match address & INTERPRETED_METHOD {
-            0 => cache.functions_at(&self.memory, address),
+            0 => cache.functions_at(&self.memory, address, first_seen.0)?,
             _ => {
                 let name = || Function { name: INTERPRETER.into(), offset: None, source: None };
                 vec![cache.interpreted(&self.memory, address & !INTERPRETED_METHOD).unwrap_or_else(name)]
@@ -436,7 +455,7 @@ impl ReaderThread {
                 SymbolLine { symbol: Some(name), offset, file, line: line.flatten(), inlined: index < last };
             (index == last || bytes <= MOST_NAMES).then_some(line)
         };
-        functions.into_iter().enumerate().filter_map(line).collect()
+        Some(functions.into_iter().enumerate().filter_map(line).collect())
     }
 
     fn process(&self) -> ProcessKey {
@@ -459,7 +478,8 @@ impl ReaderThread {
             if cache.is_none() {
                 *cache = CodeCache::new(&self.memory, variables);
             }
-            cache.as_mut().and_then(|cache| cache.update(&self.memory, whole)).unwrap_or(false)
+            let now = clock::mono_now().0;
+            cache.as_mut().and_then(|cache| cache.update(&self.memory, whole, now)).unwrap_or(false)
         };
         let had_code = cache.as_ref().is_some_and(CodeCache::has_code);
         let has_changed = update(cache, whole);

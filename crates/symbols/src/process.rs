@@ -383,10 +383,10 @@ impl Processes {
         }
     }
 
-    /// The addresses of at most `most` frames of run-time code without a name, each once, ascending, for who reads the
-    /// code of the process: to be answered, once each. Who begins to read counts as asked, until
-    /// [`Processes::unread_jit`].
-    pub fn ask_jit(&mut self, process: ProcessKey, most: usize) -> Vec<u64> {
+    /// The addresses of at most `most` frames of run-time code without a name, each once, ascending, with the times at
+    /// which they were first seen, for who reads the code of the process: to be answered, once each. Who begins to read
+    /// counts as asked, until [`Processes::unread_jit`].
+    pub fn ask_jit(&mut self, process: ProcessKey, most: usize) -> Vec<(u64, MonoNs)> {
         if self.knows(process) { self.jit.ask(process, most) } else { Vec::new() }
     }
 

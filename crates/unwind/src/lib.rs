@@ -62,6 +62,6 @@ pub use error::{Part, TableError};
 pub use file_image::FileImage;
 pub use image::{Budget, Image, STEPS, Unlimited};
 pub use rule::{Rule, RuleKind};
-pub use scan::CompiledCode;
+pub use scan::{CompiledCode, rules_of_code};
 pub use table::{BLOCK_TEXT, PAGE_STARTS, PAGE_TEXT, Table};
 pub use walk::{Code, CodeSpace, INTERPRETED_METHOD, Memory, Registers, walk};

@@ -129,10 +129,29 @@ impl<'e, 'a> Scan<'e, 'a> {
         let named = self.named();
         let first = named.partition_point(|&start| start < part.start);
         let mut starts: Vec<u64> = named[first..].iter().copied().take_while(within).collect();
-        starts.extend(Instructions::new(code, part.start).filter_map(|found| found.called).filter(within));
+        starts.extend(called(code, part));
         starts.sort_unstable();
         starts.dedup();
         starts
+    }
+}
+
+/// The places in the code of `part` that it calls.
+fn called(code: &[u8], part: Range) -> impl Iterator<Item = u64> {
+    let found = Instructions::new(code, part.start).filter_map(|found| found.called);
+    found.filter(move |address| (part.start..part.end).contains(address))
+}
+
+/// Passes to `row` the rules of machine code at this address, of which nothing is known but that functions are in it:
+/// with the addresses of their first byte and behind their last one, ascending. Code that cannot be followed is left
+/// out.
+pub fn rules_of_code(address: u64, code: &[u8], mut row: impl FnMut(u64, u64, Rule)) {
+    let part = Range { start: address, end: address.saturating_add(code.len() as u64) };
+    let mut starts: Vec<u64> = called(code, part).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    for (code, address) in windows(code, part, &starts) {
+        Window::read(code, address, &starts, &HashMap::new()).rows(&mut row);
     }
 }
 

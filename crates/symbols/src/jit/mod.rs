@@ -103,14 +103,16 @@ impl JitCode {
         known.exhausted = false;
     }
 
-    /// The addresses of some frames without a name for which it was not asked yet, each once.
-    pub(crate) fn ask(&mut self, process: ProcessKey, most: usize) -> Vec<u64> {
+    /// The addresses of some frames without a name for which it was not asked yet, each once, and when they were first
+    /// seen.
+    pub(crate) fn ask(&mut self, process: ProcessKey, most: usize) -> Vec<(u64, MonoNs)> {
         self.read.insert(process);
         let Some(known) = self.processes.get(&process) else { return Vec::new() };
         let waiting = known.waiting.iter().filter(|frame| !frame.is_asked);
-        let mut addresses: Vec<u64> = waiting.take(most).map(|frame| frame.address).collect();
+        let mut addresses: Vec<_> =
+            waiting.take(most).map(|frame| (frame.address, frame.first_seen)).collect();
         addresses.sort_unstable();
-        addresses.dedup();
+        addresses.dedup_by_key(|(address, _)| *address);
         addresses
     }
 
