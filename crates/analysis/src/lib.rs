@@ -19,6 +19,7 @@ pub mod holders;
 pub mod interest;
 mod interner;
 pub mod interrupts;
+mod java;
 pub mod latency;
 pub mod ledger;
 pub mod now;

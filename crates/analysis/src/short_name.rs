@@ -5,6 +5,7 @@
 /// symbol versions, compiler suffixes and Rust's hashes.
 pub fn short_name(symbol: &str) -> String {
     let symbol = without_suffix(symbol);
+    let symbol = java_method(symbol).unwrap_or(symbol);
     let mut short = String::new();
     let mut depth = 0usize;
     let mut rest = symbol;
@@ -33,6 +34,17 @@ fn without_suffix(symbol: &str) -> &str {
         Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
         _ => symbol,
     }
+}
+
+/// `shop.Orders.take(int)` of `java.util.List shop.Orders.take(int)`.
+fn java_method(symbol: &str) -> Option<&str> {
+    let (result, method) = symbol.split_once(' ')?;
+    let name = method.split_once('(')?.0;
+    let is_plain = |text: &str| !text.contains([' ', ':', '<']);
+    (is_plain(result)
+        && name.contains('.')
+        && is_plain(name.trim_end_matches("<init>").trim_end_matches("<clinit>")))
+    .then_some(method)
 }
 
 /// `vector<` and `collect::<`, but neither `operator<` nor Rust's leading `<T as Trait>`.
@@ -70,6 +82,13 @@ mod tests {
             ("engine::run::<engine::Live>", "engine::run::<>"),
             ("engine::run::h0123456789abcdef", "engine::run"),
             ("pthread_cond_wait@@GLIBC_2.3.2", "pthread_cond_wait"),
+            ("void shop.Orders.take(int, java.lang.String)", "shop.Orders.take"),
+            ("java.util.List[] shop.Orders$Row.<init>()", "shop.Orders$Row.<init>"),
+            (
+                "void shop.Orders$$Lambda$2+0x00007f6144001000.run()",
+                "shop.Orders$$Lambda$2+0x00007f6144001000.run",
+            ),
+            ("StubRoutines (1)", "StubRoutines (1)"),
             ("apply<decltype(a->b)>(int)", "apply<>"),
             ("", ""),
         ] {

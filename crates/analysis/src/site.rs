@@ -12,6 +12,7 @@ use wallprof_model::{FrameKind, SymbolLine, is_runtime_library};
 
 use crate::by_stack::{ByFrame, ByStack};
 use crate::interner::Interner;
+use crate::java;
 
 /// Functions named in a site.
 pub(crate) const MOST_FUNCTIONS: usize = 3;
@@ -33,7 +34,7 @@ impl Site {
             frame.lines.iter().map(move |line| Function {
                 symbol: symbol(line),
                 frame,
-                is_plumbing: is_plumbing(frame, line),
+                role: Role::of(frame, line),
             })
         });
         from_functions(&functions.collect::<Vec<_>>())
@@ -44,32 +45,52 @@ impl Site {
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
     by_stack: ByStack<Option<Arc<Site>>>,
-    plumbing: Plumbing,
+    roles: Roles,
     sites: Interner<Site>,
 }
 
-/// Which lines of frames are plumbing. A line is compared with a hundred names once for each frame, not for
-/// each stack with that frame.
-#[derive(Debug, Default)]
-pub(crate) struct Plumbing(ByFrame<bool>);
+/// What a function is to a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Program,
+    /// As [`is_plumbing`].
+    Plumbing,
+    /// Of Java's class library or its virtual machine: plumbing of a method that has a name, if there is one.
+    Java,
+}
 
-impl Plumbing {
-    /// Of each line of the frame, as [`is_plumbing`].
-    pub fn of(&mut self, frame: &Arc<ResolvedFrame>) -> &[bool] {
-        self.0.get(frame, |frame| frame.lines.iter().map(|line| is_plumbing(frame, line)).collect())
+impl Role {
+    fn of(frame: &ResolvedFrame, line: &SymbolLine) -> Self {
+        match is_plumbing(frame, line) {
+            true => Role::Plumbing,
+            false if is_of_java(frame, line) => Role::Java,
+            false => Role::Program,
+        }
+    }
+}
+
+/// The roles of the lines of frames. A line is compared with a hundred names once for each frame, not for each stack
+/// with that frame.
+#[derive(Debug, Default)]
+pub(crate) struct Roles(ByFrame<Role>);
+
+impl Roles {
+    /// Of each line of the frame.
+    pub fn of(&mut self, frame: &Arc<ResolvedFrame>) -> &[Role] {
+        self.0.get(frame, |frame| frame.lines.iter().map(|line| Role::of(frame, line)).collect())
     }
 }
 
 impl Sites {
     /// As [`Site::of`].
     pub fn of(&mut self, user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Arc<Site>> {
-        let Sites { by_stack, plumbing, sites } = self;
+        let Sites { by_stack, roles, sites } = self;
         let stack = stack_of_site(user, kernel)?;
-        by_stack.get(stack, |stack| from_stack(stack, plumbing).map(|site| sites.get(site)))
+        by_stack.get(stack, |stack| from_stack(stack, roles).map(|site| sites.get(site)))
     }
 
-    pub fn plumbing(&mut self) -> &mut Plumbing {
-        &mut self.plumbing
+    pub fn roles(&mut self) -> &mut Roles {
+        &mut self.roles
     }
 }
 
@@ -85,25 +106,29 @@ pub(crate) fn stack_of_site<'s>(
 struct Function<'a> {
     symbol: Option<&'a str>,
     frame: &'a ResolvedFrame,
-    is_plumbing: bool,
+    role: Role,
 }
 
-fn from_stack(stack: &ResolvedStack, plumbing: &mut Plumbing) -> Option<Site> {
+fn from_stack(stack: &ResolvedStack, roles: &mut Roles) -> Option<Site> {
     let mut functions = Vec::with_capacity(stack.frames.len());
     for frame in stack.frames.iter() {
-        let lines = frame.lines.iter().zip(plumbing.of(frame));
-        functions.extend(lines.map(|(line, is_plumbing)| Function {
-            symbol: symbol(line),
-            frame,
-            is_plumbing: *is_plumbing,
-        }));
+        let lines = frame.lines.iter().zip(roles.of(frame));
+        functions.extend(lines.map(|(line, role)| Function { symbol: symbol(line), frame, role: *role }));
     }
     from_functions(&functions)
 }
 
 /// The site of a stack of these functions, leaf first.
 fn from_functions(functions: &[Function<'_>]) -> Option<Site> {
-    let first = functions.iter().position(|function| !function.is_plumbing);
+    // Without names of methods the virtual machine's functions say most.
+    let method = functions.iter().find(|function| function.role == Role::Program);
+    let has_method = method.is_none_or(|method| method.symbol.is_some() || method.frame.module.is_some());
+    let is_plumbing = |function: &Function<'_>| match function.role {
+        Role::Program => false,
+        Role::Plumbing => true,
+        Role::Java => has_method,
+    };
+    let first = functions.iter().position(|function| !is_plumbing(function));
     let Some(first) = first else {
         // Nothing but plumbing: its outermost known function says most.
         let best = functions
@@ -114,7 +139,7 @@ fn from_functions(functions: &[Function<'_>]) -> Option<Site> {
             .or(functions.first())
             .map(|function| Site { functions: vec![function.name()], through: None });
     };
-    let program: Vec<_> = functions[first..].iter().filter(|function| !function.is_plumbing).collect();
+    let program: Vec<_> = functions[first..].iter().filter(|function| !is_plumbing(function)).collect();
     // An address says nothing to a reader, where a function around it has a name: those of a stripped program
     // that it exports.
     let is_named_around = |at: usize| {
@@ -144,6 +169,7 @@ pub(crate) fn is_plain_c_function(symbol: &str) -> bool {
         && !symbol.starts_with("operator ")
         && !symbol.contains("::")
         && symbol != "syscall"
+        && !java::is_stub(symbol)
 }
 
 fn symbol(line: &SymbolLine) -> Option<&str> {
@@ -159,6 +185,16 @@ pub(crate) fn is_plumbing(frame: &ResolvedFrame, line: &SymbolLine) -> bool {
             frame.module.as_deref().is_some_and(is_runtime_library) || symbol.is_some_and(is_runtime_symbol)
         }
     }
+}
+
+/// Whether a function is of Java's class library, or of its virtual machine.
+fn is_of_java(frame: &ResolvedFrame, line: &SymbolLine) -> bool {
+    let is_machine = || frame.module.as_deref().is_some_and(|module| base_name(module) == java::LIBRARY);
+    symbol(line).is_some_and(|symbol| match frame.kind {
+        FrameKind::Kernel => false,
+        FrameKind::Jit => java::is_plumbing(symbol),
+        FrameKind::Native => java::is_native_plumbing(symbol) && is_machine(),
+    })
 }
 
 impl Function<'_> {
@@ -331,7 +367,8 @@ fn is_thread_start(symbol: &str) -> bool {
             | "clone3"
             | "__clone"
             | "kthread"
-    ) || symbol.starts_with("ret_from_fork")
+    ) || java::is_thread_start(symbol)
+        || symbol.starts_with("ret_from_fork")
         || symbol.starts_with("entry_SYSCALL")
         || symbol == "do_syscall_64"
         || symbol == "__libc_start_main_impl"
@@ -434,6 +471,60 @@ mod tests {
             shown(Site::of(Some(&user), None)),
             "engine::book::Book::update < engine::main [std::sync::poison::mutex::Mutex<T>::lock]"
         );
+    }
+
+    #[test]
+    fn the_class_library_and_the_virtual_machine_of_java_are_left_out() {
+        const JVM: &str = "/usr/lib/jvm/lib/server/libjvm.so";
+        let (native, jit) = (FrameKind::Native, FrameKind::Jit);
+        let wait = [
+            (native, LIBC, "__futex_abstimed_wait_common"),
+            (native, LIBC, "pthread_cond_wait"),
+            (native, JVM, "Parker::park(bool, long)"),
+            (native, JVM, "Unsafe_Park"),
+            (jit, "", "void jdk.internal.misc.Unsafe.park(boolean, long)"),
+            (jit, "", "void java.util.concurrent.locks.LockSupport.park(java.lang.Object)"),
+        ];
+        let start = [
+            (jit, "", "void java.lang.Thread.run()"),
+            (jit, "", "StubRoutines (1)"),
+            (
+                native,
+                JVM,
+                "JavaCalls::call_helper(JavaValue*, methodHandle const&, JavaCallArguments*, JavaThread*)",
+            ),
+            (native, JVM, "thread_entry(JavaThread*, JavaThread*)"),
+            (native, JVM, "Thread::call_run()"),
+            (native, JVM, "thread_native_entry(Thread*)"),
+            (native, LIBC, "start_thread"),
+        ];
+        let site = |inner: &[(FrameKind, &str, &str)], methods: &[&str]| {
+            let methods: Vec<_> = methods.iter().map(|&method| (jit, "", method)).collect();
+            let whole = [inner, &methods, &start].concat();
+            let frames = whole.iter().map(|(kind, module, symbol)| frame(*kind, module, &[symbol])).collect();
+            shown(Site::of(Some(&ResolvedStack { frames, end: StackEnd::Complete }), None))
+        };
+        let lock = "void java.util.concurrent.locks.ReentrantLock.lock()";
+        let (take, run) = ("int shop.Orders.take(long)", "void shop.Orders.run()");
+        assert_eq!(site(&wait, &[lock, take, run]), format!("{take} < {run} [{lock}]"));
+        let monitor = [
+            (native, LIBC, "pthread_cond_timedwait"),
+            (native, JVM, "os::PlatformEvent::park(long)"),
+            (native, JVM, "ObjectMonitor::EnterI(JavaThread*)"),
+            (native, JVM, "SharedRuntime::complete_monitor_locking_C(oopDesc*, BasicLock*, JavaThread*)"),
+            (jit, "", "RuntimeStub - _complete_monitor_locking_Java"),
+        ];
+        assert_eq!(site(&monitor, &[take, run]), format!("{take} < {run} [pthread_cond_timedwait]"));
+        let work = "java.lang.Runnable java.util.concurrent.ThreadPoolExecutor.getTask()";
+        let worker = "void java.util.concurrent.ThreadPoolExecutor$Worker.run()";
+        assert_eq!(site(&wait, &[work, worker]), work, "a worker without work");
+        assert_eq!(
+            site(&monitor, &["", ""]),
+            "os::PlatformEvent::park(long) < ObjectMonitor::EnterI(JavaThread*) \
+            < SharedRuntime::complete_monitor_locking_C(oopDesc*, BasicLock*, JavaThread*) [pthread_cond_timedwait]"
+        );
+        let of_machine = [(native, JVM, "VMThread::wait_for_operation()"), (native, JVM, "VMThread::run()")];
+        assert_eq!(site(&of_machine, &[]), "VMThread::wait_for_operation() < VMThread::run()");
     }
 
     #[test]

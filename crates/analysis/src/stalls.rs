@@ -142,7 +142,8 @@ impl Interpreted {
     fn of(user: &ResolvedStack) -> Option<(Self, bool)> {
         let frames = || user.frames.iter();
         let symbols = || frames().flat_map(|frame| &frame.lines).filter_map(|line| line.symbol.as_deref());
-        let module = |frame: &Arc<ResolvedFrame>| frame.module.as_deref().map(base_name) == Some("libjvm.so");
+        let module =
+            |frame: &Arc<ResolvedFrame>| frame.module.as_deref().map(base_name) == Some(crate::java::LIBRARY);
         if symbols().any(|name| name.starts_with("_PyEval_EvalFrame")) {
             return Some((Interpreted::Python, symbols().any(|name| name.starts_with("py::"))));
         }

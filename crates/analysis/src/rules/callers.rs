@@ -9,7 +9,7 @@ use wallprof_model::{FrameKind, StackEnd, SymbolLine};
 
 use super::dispatch;
 use crate::by_stack::ByFrame;
-use crate::site::{Plumbing, base_name};
+use crate::site::{Role, Roles, base_name};
 
 /// Two addresses without symbols in one module are taken for one function if they are no further apart,
 /// bytes.
@@ -24,7 +24,7 @@ pub struct Callers(Vec<Arc<Function>>);
 pub(super) struct ProgramFunctions(ByFrame<Arc<Function>>);
 
 impl ProgramFunctions {
-    fn of(&mut self, frame: &Arc<ResolvedFrame>, plumbing: &mut Plumbing) -> &[Arc<Function>] {
+    fn of(&mut self, frame: &Arc<ResolvedFrame>, roles: &mut Roles) -> &[Arc<Function>] {
         self.0.get(frame, |known| {
             let module: Option<Arc<str>> = known.module.as_deref().map(Arc::from);
             let function = |line: &SymbolLine| Function {
@@ -32,8 +32,8 @@ impl ProgramFunctions {
                 symbol: line.symbol.as_deref().filter(|symbol| !symbol.is_empty()).map(Arc::from),
                 address: known.address,
             };
-            let lines = known.lines.iter().zip(plumbing.of(frame)).rev();
-            let own = lines.filter(|(_, is_plumbing)| !**is_plumbing);
+            let lines = known.lines.iter().zip(roles.of(frame)).rev();
+            let own = lines.filter(|(_, role)| **role != Role::Plumbing);
             own.map(|(line, _)| Arc::new(function(line))).collect()
         })
     }
@@ -58,17 +58,13 @@ struct Function {
 impl Callers {
     /// `None` for a stack with more frames than are kept, whose root is missing, and for one without
     /// functions of the program.
-    pub(super) fn of(
-        stack: &ResolvedStack,
-        known: &mut ProgramFunctions,
-        plumbing: &mut Plumbing,
-    ) -> Option<Self> {
+    pub(super) fn of(stack: &ResolvedStack, known: &mut ProgramFunctions, roles: &mut Roles) -> Option<Self> {
         if stack.end == StackEnd::Truncated {
             return None;
         }
         let mut functions = Vec::with_capacity(stack.frames.len());
         for frame in stack.frames.iter().rev().filter(|frame| frame.kind != FrameKind::Kernel) {
-            functions.extend_from_slice(known.of(frame, plumbing));
+            functions.extend_from_slice(known.of(frame, roles));
         }
         functions.shrink_to_fit();
         (!functions.is_empty()).then_some(Callers(functions))
@@ -128,7 +124,7 @@ mod tests {
     use crate::fixture::{stack, strip};
 
     fn of(stack: &ResolvedStack) -> Option<Callers> {
-        Callers::of(stack, &mut ProgramFunctions::default(), &mut Plumbing::default())
+        Callers::of(stack, &mut ProgramFunctions::default(), &mut Roles::default())
     }
 
     fn beyond(one: &ResolvedStack, other: &ResolvedStack) -> Option<String> {
@@ -162,8 +158,8 @@ mod tests {
     fn stacks_share_the_functions_of_their_frames() {
         let whole = stack(&["epoll_wait", "handle", "run_loop", "main"]);
         let part = ResolvedStack { frames: whole.frames[2..].into(), end: whole.end };
-        let (mut known, mut plumbing) = (ProgramFunctions::default(), Plumbing::default());
-        let callers = |stack: ResolvedStack| Callers::of(&stack, &mut known, &mut plumbing).unwrap();
+        let (mut known, mut roles) = (ProgramFunctions::default(), Roles::default());
+        let callers = |stack: ResolvedStack| Callers::of(&stack, &mut known, &mut roles).unwrap();
         let [whole, part] = [whole, part].map(callers);
         assert_eq!(part.0.len(), 2);
         assert!(part.0.iter().zip(&whole.0).all(|(one, other)| Arc::ptr_eq(one, other)));

@@ -267,7 +267,7 @@ impl Collector {
     fn callers(&mut self, user: Option<&ResolvedStack>) -> Option<Arc<Callers>> {
         let Collector { callers, program_functions, equal_callers, sites, .. } = self;
         let find = |user: &ResolvedStack| {
-            Callers::of(user, program_functions, sites.plumbing()).map(|found| equal_callers.get(found))
+            Callers::of(user, program_functions, sites.roles()).map(|found| equal_callers.get(found))
         };
         callers.get(user?, find)
     }

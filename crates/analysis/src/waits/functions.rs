@@ -9,7 +9,7 @@ use wallprof_model::FrameKind;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 
 use super::{JUDGED_DEPTH, WAITERS_DEPTH};
-use crate::site;
+use crate::{java, site};
 
 /// Two addresses without symbols in one module are taken for one function if they are no further apart,
 /// bytes.
@@ -137,7 +137,7 @@ impl Functions {
     pub fn is_parked(&self, functions: &[FunctionId]) -> bool {
         let is_park = |function: &FunctionId| match self.keys.get(function.0 as usize) {
             Some(Key::Symbol { module, symbol }) => {
-                symbol.starts_with("Unsafe_Park") && site::base_name(module) == "libjvm.so"
+                symbol.starts_with("Unsafe_Park") && site::base_name(module) == java::LIBRARY
             }
             _ => false,
         };
