@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* --name: matching the names of threads and programs.
  *
- * A glob is a small automaton over bytes, built in user space (crates/analysis/src/glob/states.rs). State
+ * A glob is a small automaton over bytes, built in user space (crates/meaning/src/glob/states.rs). State
  * i means that its first i characters are matched. The set of possible states is one word, a bit a state.
  * Names are matched here, where they appear, so that a process that lives for a millisecond is recorded
  * from its exec on. */

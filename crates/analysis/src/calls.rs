@@ -42,7 +42,8 @@ impl CalledFunction {
 impl CalledFunction {
     /// The name by which other recordings know it: the path of its module may differ.
     fn name(&self) -> Name {
-        let module = self.module.as_deref().map(|module| crate::site::base_name(module).to_owned());
+        let module =
+            self.module.as_deref().map(|module| wallprof_meaning::site::base_name(module).to_owned());
         (self.symbol.clone(), module, self.address)
     }
 }

@@ -167,12 +167,12 @@ mod tests {
     use wallprof_model::{MonoNs, Reason};
 
     use super::*;
-    use crate::fixture::{self, stack};
+    use wallprof_testkit::stacks::{self, stack};
 
     const LOCK: StallReason = StallReason::Blocked(Reason::Lock);
 
     fn stall(id: u64, thread: u32, functions: &[&str], ns: u64) -> StallRecord {
-        let wait = fixture::stall(id, thread, LOCK, MonoNs(id * 1_000), ns);
+        let wait = stacks::stall(id, thread, LOCK, MonoNs(id * 1_000), ns);
         StallRecord { user: Some(stack(functions)), ..wait }
     }
 

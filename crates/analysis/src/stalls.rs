@@ -11,11 +11,11 @@ use std::sync::Arc;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack, StallRecord, WakerRecord};
 use wallprof_model::{FastMap, FrameKind, Meaning, MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
 
-use crate::by_stack::ByStack;
 use crate::interest::Class;
-use crate::interner::Interner;
-use crate::site::{Site, Sites, base_name};
 use crate::tally::Tally;
+use wallprof_meaning::by_stack::ByStack;
+use wallprof_meaning::interner::Interner;
+use wallprof_meaning::site::{Site, Sites, base_name};
 
 /// Distinct groups kept; the stalls of further ones are only counted.
 const MOST_GROUPS: usize = 4_096;
@@ -142,8 +142,9 @@ impl Interpreted {
     fn of(user: &ResolvedStack) -> Option<(Self, bool)> {
         let frames = || user.frames.iter();
         let symbols = || frames().flat_map(|frame| &frame.lines).filter_map(|line| line.symbol.as_deref());
-        let module =
-            |frame: &Arc<ResolvedFrame>| frame.module.as_deref().map(base_name) == Some(crate::java::LIBRARY);
+        let module = |frame: &Arc<ResolvedFrame>| {
+            frame.module.as_deref().map(base_name) == Some(wallprof_meaning::java::LIBRARY)
+        };
         if symbols().any(|name| name.starts_with("_PyEval_EvalFrame")) {
             return Some((Interpreted::Python, symbols().any(|name| name.starts_with("py::"))));
         }
@@ -398,10 +399,10 @@ impl Example {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{self, stack};
     use wallprof_model::Reason;
     use wallprof_model::profile::LockRecord;
     use wallprof_model::{StackEnd, SymbolLine};
+    use wallprof_testkit::stacks::{self, stack};
 
     const LOCK: StallReason = StallReason::Blocked(Reason::Lock);
 
@@ -410,7 +411,7 @@ mod tests {
     }
 
     fn stall(id: u64, comm: &str, reason: StallReason, function: &str, duration: u64) -> StallRecord {
-        let wait = fixture::stall(id, 1, reason, MonoNs(id * 1_000), duration);
+        let wait = stacks::stall(id, 1, reason, MonoNs(id * 1_000), duration);
         StallRecord { comm: comm.into(), voluntary: false, user: Some(stack(&[function])), ..wait }
     }
 

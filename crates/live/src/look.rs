@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use wallprof_analysis::waits::Rules;
+use wallprof_meaning::waits::Rules;
 use wallprof_model::profile::{LockRecord, ResolvedFrame, ResolvedStack};
 use wallprof_model::{
     Activity, Event, Frame, FrameId, Meaning, Module, ModuleId, MonoNs, Reason, Since, StackEnd, StackId,

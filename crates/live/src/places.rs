@@ -3,7 +3,7 @@
 //! waits there.
 //!
 //! Pure. Owns the last waits of each place, within bounds, and asks the judge that readers ask
-//! (`wallprof_analysis::waits::judge`). A place is what the innermost functions of the program are, in one
+//! (`wallprof_meaning::waits::judge`). A place is what the innermost functions of the program are, in one
 //! program and for one reason, whatever the process. Sums of waits arrive second by second, with all waits.
 //! Single waits show the timing; they stop where a place is idle and the machine is busy, so that such a
 //! verdict is reviewed.
@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use wallprof_analysis::waits::{
+use wallprof_meaning::waits::{
     Link, Shares, Timing, is_continued, judge, median_depth, timing as timing_of_links, timing_of_parked,
 };
 use wallprof_model::Reason;

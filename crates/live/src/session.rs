@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use wallprof_analysis::waits::{Rules, idle_by_peer, is_learned, lock_by_wakers};
+use wallprof_meaning::waits::{Rules, idle_by_peer, is_learned, lock_by_wakers};
 use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{
     ClockAnchor, Event, Forgotten, Meaning, MonoNs, Reason, SpanBudgets, StackId, ThreadRef, WordRules,

@@ -242,7 +242,7 @@ fn ran_instead(record: &stall_record, lookup: &dyn Lookup) -> Vec<RanInstead> {
 
 #[cfg(test)]
 mod tests {
-    use wallprof_analysis::waits::lock_by_wakers;
+    use wallprof_meaning::waits::lock_by_wakers;
     use wallprof_probe::bpf::other_thread;
 
     use super::*;

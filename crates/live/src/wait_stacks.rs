@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use wallprof_analysis::waits::{FunctionId, Functions, JUDGED_DEPTH, Rules, RulesOfFunctions};
+use wallprof_meaning::waits::{FunctionId, Functions, JUDGED_DEPTH, Rules, RulesOfFunctions};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{Frame, FrameId, FrameKind, Meaning, Module, ModuleId, StackEnd, SymbolLine};
 use wallprof_symbols::Origin;
@@ -330,7 +330,7 @@ impl KnownFrame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wallprof_analysis::Glob;
+    use wallprof_meaning::Glob;
 
     /// Stacks of a static program: stack → the addresses of its frames, leaf first. A function has 16 bytes.
     fn met(stacks: &[(u64, &[u64])]) -> WaitStacks {

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use wallprof_analysis::{Site, short_name};
+use wallprof_meaning::{Site, short_name};
 use wallprof_model::profile::{StallRecord, Thread};
 use wallprof_model::{StallKind, ThreadKey, ThreadRef};
 

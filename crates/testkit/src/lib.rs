@@ -26,6 +26,8 @@ pub mod recorder;
 pub mod redis;
 #[cfg(feature = "recorder")]
 pub mod scenario;
+pub mod stacks;
+
 #[cfg(feature = "recorder")]
 pub mod stored;
 #[cfg(feature = "recorder")]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The site of a thread and the meaning of its wait as words of a line.
 
-use wallprof_analysis::Site;
-pub(crate) use wallprof_analysis::short_name;
+use wallprof_meaning::Site;
+pub(crate) use wallprof_meaning::short_name;
 use wallprof_model::Meaning;
 
 use crate::line::Word;

@@ -4,10 +4,10 @@
 
 use std::io::{self, Write};
 
-use wallprof_analysis::Site;
 use wallprof_analysis::spans::{
     Cause, Exemplar, Group, KindTail, LEAST_TAIL, LOWEST_TAIL, Means, TailOptions, words_of_state,
 };
+use wallprof_meaning::Site;
 use wallprof_model::histogram::Histogram;
 use wallprof_model::profile::RecordingInfo;
 use wallprof_model::{SpanState, State, ThreadRef};

@@ -3,9 +3,9 @@
 
 use std::process::ExitCode;
 
-use wallprof_analysis::rules::RULES;
 use wallprof_analysis::runs::{FoundInRun, Limit, LimitError, Limited, Run, exceeded};
 use wallprof_analysis::text_from_ns;
+use wallprof_findings::RULES;
 use wallprof_model::profile::Cause;
 
 use crate::args::CheckArgs;

@@ -9,8 +9,8 @@ use wallprof_analysis::calls::{FunctionCalls, compare_calls, compare_paths};
 use wallprof_analysis::diff::{
     Collector, Comparison, Floor, GroupRate, Kind, Kinds, Side, Tree, compare, compare_kinds,
 };
-use wallprof_analysis::waits::Rules;
 use wallprof_analysis::weights::View;
+use wallprof_meaning::waits::Rules;
 use wallprof_model::profile::{RecordingInfo, Thread};
 use wallprof_model::{ThreadCalls, ThreadKey};
 use wallprof_recording::{Recording, StallFilter};

@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use wallprof_analysis::blame::{Edge, Group, Waits};
-use wallprof_analysis::rules::{Collector, Surroundings, findings, reads_counter, reads_process_counter};
 use wallprof_analysis::spans::{LongPeriod, OverBudget, long_periods, over_budget};
-use wallprof_analysis::waits::Rules;
+use wallprof_findings::{Collector, Surroundings, findings, reads_counter, reads_process_counter};
+use wallprof_meaning::waits::Rules;
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::profile::{
     CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, Thread, ThrottledRow,

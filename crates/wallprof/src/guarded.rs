@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CPUs that are reserved for some threads, from `--guard-cpus` and `--allow`.
 
-use wallprof_analysis::Glob;
+use wallprof_meaning::Glob;
 use wallprof_probe::cpus::cpus_from_list;
 use wallprof_probe::facts::files::Files;
 

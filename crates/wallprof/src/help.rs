@@ -86,7 +86,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use wallprof_analysis::rules::RULES;
+    use wallprof_findings::RULES;
     use wallprof_views::Style;
 
     use super::*;

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use wallprof_analysis::Glob;
-use wallprof_analysis::waits::{Rule, Rules, Waits, WordRule};
+use wallprof_meaning::Glob;
+use wallprof_meaning::waits::{Rule, Rules, Waits, WordRule};
 use wallprof_recording::Recording;
 use wallprof_views::escape;
 

@@ -5,10 +5,10 @@ use std::io::Write;
 use std::path::Path;
 
 use wallprof_analysis::bins::{Samples, Slots};
-use wallprof_analysis::rules::Collector;
 use wallprof_analysis::spans::Tails;
-use wallprof_analysis::waits::Rules;
 use wallprof_analysis::weights::Side;
+use wallprof_findings::Collector;
+use wallprof_meaning::waits::Rules;
 use wallprof_model::profile::Thread;
 use wallprof_page::{Page, SPAN_OPTIONS, Stalls, ordered, page_html};
 use wallprof_recording::Recording;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use wallprof_analysis::StallDigest;
 use wallprof_analysis::calls::{FunctionCalls, functions};
-use wallprof_analysis::rules::Collector;
+use wallprof_findings::Collector;
 use wallprof_model::profile::Thread;
 use wallprof_model::{ThreadCalls, ThreadKey};
 use wallprof_recording::Recording;

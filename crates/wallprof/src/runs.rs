@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use wallprof_analysis::rules::Collector;
 use wallprof_analysis::runs::{Run, RunCollector, RunGroup, compare_groups};
-use wallprof_analysis::waits::Rules;
+use wallprof_findings::Collector;
+use wallprof_meaning::waits::Rules;
 use wallprof_model::label_from_text;
 use wallprof_recording::is_recording;
 use wallprof_views::{

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use std::ops::{Bound, Range};
 use std::path::Path;
 
-use wallprof_analysis::waits::Rules;
 use wallprof_analysis::weights::{CallNames, Gather, Side, View, Weights, threads_within, weights_of_calls};
 use wallprof_analysis::{Timepoint, Zone};
+use wallprof_meaning::waits::Rules;
 use wallprof_model::profile::{RecordingInfo, Thread};
 use wallprof_model::{EpochNs, EpochSecond, MonoNs, ThreadCalls, ThreadKey};
 use wallprof_recording::{Recording, StallFilter};

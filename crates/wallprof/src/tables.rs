@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use wallprof_analysis::ledger::{Samples, account};
-use wallprof_analysis::rules::Collector;
-use wallprof_analysis::waits::Rules;
+use wallprof_findings::Collector;
+use wallprof_meaning::waits::Rules;
 use wallprof_model::event::Weighted;
 use wallprof_model::histogram::range_from_bucket;
 use wallprof_model::profile::{RecordingInfo, ResolvedFrame, ResolvedStack, Thread};

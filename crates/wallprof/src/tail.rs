@@ -3,8 +3,8 @@
 
 use std::process::ExitCode;
 
-use wallprof_analysis::Glob;
 use wallprof_analysis::spans::{TailOptions, Tails};
+use wallprof_meaning::Glob;
 use wallprof_model::StackId;
 use wallprof_recording::Recording;
 use wallprof_views::{TailText, tail_json, tail_svg};

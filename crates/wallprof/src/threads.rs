@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
-use wallprof_analysis::Glob;
+use wallprof_meaning::Glob;
 use wallprof_model::profile::Thread;
 use wallprof_model::{ThreadInfo, ThreadKey};
 use wallprof_recording::Recording;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use wallprof_model::StallReason;
 
-pub(crate) use waits::PlainWait;
+pub use waits::PlainWait;
 pub use waits::Waits;
 pub use what_if::{Change, ChangeError, Estimate, KindEstimate, Operation, Operations, WhatIf};
 

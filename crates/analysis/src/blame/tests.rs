@@ -9,7 +9,7 @@ use wallprof_model::{
 };
 
 use super::*;
-use crate::fixture::stack;
+use wallprof_testkit::stacks::stack;
 
 fn threads(names: &[&str]) -> Vec<Thread> {
     let thread = |(at, name): (usize, &&str)| Thread {

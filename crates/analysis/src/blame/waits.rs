@@ -11,11 +11,11 @@ use wallprof_model::{Reason, StallKind, StallReason, ThreadKey, ThreadRef};
 use super::chain::Chains;
 use super::what_if::{Change, Operations, WhatIf, what_if};
 use super::{Blame, Group};
-use crate::by_stack::ByStack;
-use crate::glob::Glob;
-use crate::interner::Interner;
-use crate::short_name::short_name;
-use crate::site::{Site, stack_of_site};
+use wallprof_meaning::by_stack::ByStack;
+use wallprof_meaning::glob::Glob;
+use wallprof_meaning::interner::Interner;
+use wallprof_meaning::short_name;
+use wallprof_meaning::site::{Site, stack_of_site};
 
 /// Threads that had the CPU during one wait are kept up to this number of all waits together.
 const MOST_RAN: usize = 1 << 23;
@@ -59,7 +59,7 @@ pub(super) struct Wait {
 }
 
 /// A wait as the rules know it.
-pub(crate) struct PlainWait {
+pub struct PlainWait {
     pub thread: ThreadKey,
     pub start: u64,
     /// The wakeup.
@@ -103,7 +103,7 @@ impl Waits {
     }
 
     /// Threads come before their waits.
-    pub(crate) fn add_thread(&mut self, key: ThreadKey, process: Arc<str>, thread: Arc<str>) {
+    pub fn add_thread(&mut self, key: ThreadKey, process: Arc<str>, thread: Arc<str>) {
         let group = self.groups.number(Group::Threads { process, thread });
         self.threads.insert(key, self.group_of.len() as u32);
         self.group_of.push(group);
@@ -111,7 +111,7 @@ impl Waits {
     }
 
     /// Adds a wait of which no more is known, without the wait for a CPU behind it.
-    pub(crate) fn add_plain(&mut self, plain: &PlainWait) {
+    pub fn add_plain(&mut self, plain: &PlainWait) {
         let Some(&thread) = self.threads.get(&plain.thread) else { return };
         let cause = match plain.waited_for.and_then(|key| self.threads.get(&key)) {
             Some(&next) => Cause::Thread(next),

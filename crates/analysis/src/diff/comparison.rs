@@ -7,8 +7,8 @@ use super::collect::Group;
 use super::evidence::Change;
 use super::news::Floor;
 use super::tree::{NodeId, Tree};
-use crate::site::Site;
 use crate::weights::View;
+use wallprof_meaning::site::Site;
 
 #[derive(Clone, Debug)]
 pub struct Comparison {

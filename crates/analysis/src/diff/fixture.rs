@@ -7,7 +7,7 @@ use wallprof_model::profile::{LedgerRow, RecordingInfo, ResolvedStack, SampleRow
 use wallprof_model::{EpochSecond, MonoNs, StackId, StallReason, State, ThreadInfo, ThreadKey};
 
 use super::{Collector, Side, Tree};
-use crate::fixture::{stack, stall};
+use wallprof_testkit::stacks::{stack, stall};
 
 const MS: u64 = 1_000_000;
 

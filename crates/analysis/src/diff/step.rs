@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, State, SymbolLine};
 
-use crate::site;
+use wallprof_meaning::site;
 
 /// One step on the way from the outermost function to the state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

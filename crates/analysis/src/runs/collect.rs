@@ -10,8 +10,8 @@ use wallprof_model::{Histogram, Metric, SpanDelta, State, ThreadKey};
 
 use super::figures::{FoundInRun, Place, Run, Sum, ThreadTime, What};
 use crate::diff::Group;
-use crate::site::{Site, Sites};
 use crate::totals::accounts;
+use wallprof_meaning::site::{Site, Sites};
 
 /// Places kept of a run: those with the most time.
 const MOST_PLACES: usize = 500;

@@ -74,14 +74,14 @@ mod tests {
             let stall = StallRecord::new(1, ThreadKey(thread), StallReason::Preempted, MonoNs(start), 1_000);
             around.of(&stall).into_iter().map(|(id, _)| id).collect()
         };
-        assert_eq!(of(1, 99), []);
+        assert_eq!(of(1, 99), [0; 0]);
         assert_eq!(of(1, 100), [1]);
         assert_eq!(of(1, 134), [3, 2, 1]);
         assert_eq!(of(1, 140), [2, 1]);
         assert_eq!(of(1, 160), [1], "the spans before it are over");
         assert_eq!(of(1, 200), [4], "a span ends where the next one starts");
-        assert_eq!(of(1, 300), []);
+        assert_eq!(of(1, 300), [0; 0]);
         assert_eq!(of(2, 500), [5]);
-        assert_eq!(of(3, 500), []);
+        assert_eq!(of(3, 500), [0; 0]);
     }
 }

@@ -102,7 +102,7 @@ mod tests {
     use wallprof_model::histogram::bucket_from_ns;
 
     use super::*;
-    use crate::fixture::stack;
+    use wallprof_testkit::stacks::stack;
 
     const MS: u64 = 1_000_000;
 

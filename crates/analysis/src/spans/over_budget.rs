@@ -102,7 +102,7 @@ mod tests {
     use wallprof_model::{SpanSource, SpanState};
 
     use super::*;
-    use crate::rules::fixture::thread;
+    use crate::weights::fixture::thread;
 
     const US: u64 = 1_000;
 
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn spans_are_counted_by_kind_and_process() {
         let budgets = SpanBudgets::from([("order".into(), 500 * US)]);
-        let threads = [thread(1), thread(2)];
+        let threads = [1, 2].map(|key| thread(key, &format!("thread-{key}")));
         // The bucket of 505 µs begins below the budget.
         let sums = [sum(1, 20, 1_000), sum(1, 505, 2), sum(2, 900, 3)];
         let spans = [span(2, 900), span(1, 505), span(1, 500), span(1, 20)];
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn other_kinds_and_spans_within_the_budget_are_none() {
-        let (threads, sums) = ([thread(1)], [sum(1, 20, 1_000)]);
+        let (threads, sums) = ([thread(1, "thread-1")], [sum(1, 20, 1_000)]);
         let found = |kind: &str, us: u64| {
             let budgets = SpanBudgets::from([(kind.to_owned(), us * US)]);
             over_budget(&budgets, &threads, &sums, &[span(1, 20)]).len()

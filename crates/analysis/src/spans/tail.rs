@@ -19,7 +19,7 @@ use wallprof_model::{
 };
 
 use super::join::state_of;
-use crate::site::{Site, Sites};
+use wallprof_meaning::site::{Site, Sites};
 
 /// With fewer spans in the tail, their mean says little.
 pub const LEAST_TAIL: u64 = 30;
@@ -625,8 +625,8 @@ mod tests {
 
     use super::super::ThreadPauses;
     use super::*;
-    use crate::fixture::stack;
     use crate::weights::fixture::thread;
+    use wallprof_testkit::stacks::stack;
 
     const ENGINE: ThreadKey = ThreadKey(1);
     const STEP: u64 = 10_000_000;

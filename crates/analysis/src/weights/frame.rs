@@ -9,7 +9,7 @@ use wallprof_model::profile::ResolvedFrame;
 use wallprof_model::{FrameKind, Meaning, Outside, State, SymbolLine};
 
 use super::calls::Called;
-use crate::site::base_name;
+use wallprof_meaning::site::base_name;
 
 /// One entry of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]

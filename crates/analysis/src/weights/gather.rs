@@ -208,13 +208,13 @@ fn is_wait(what: Weighted) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::stall;
     use crate::weights::fixture::{code, kernel_code, stack, thread};
     use crate::weights::stack::{WeightedStack, Weights};
     use proptest::prelude::*;
     use std::sync::Arc;
     use wallprof_model::profile::ResolvedFrame;
     use wallprof_model::{EpochSecond, MeaningSource, Reason, StackEnd, StallReason};
+    use wallprof_testkit::stacks::stall;
 
     const USER: StackId = StackId(1);
     const KERNEL: StackId = StackId(2);

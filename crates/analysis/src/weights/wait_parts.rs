@@ -42,7 +42,7 @@ pub(super) fn length(range: &Range<MonoNs>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::stall;
+    use wallprof_testkit::stacks::stall;
 
     fn wait(reason: StallReason, [start, blocked_ns, end]: [u64; 3]) -> StallRecord {
         let runnable_ns = (end - start) - blocked_ns;

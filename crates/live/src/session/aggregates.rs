@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rows that the kernel side has added up by second → events.
 
-use wallprof_analysis::waits::is_learned;
+use wallprof_meaning::waits::is_learned;
 use wallprof_model::event::{
     CrossCallDelta, InterruptDelta, LatencyDelta, OffCpuDelta, SampleDelta, WakerStacks, Weighted,
 };

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use wallprof_analysis::waits::Link;
+use wallprof_meaning::waits::Link;
 use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{Event, Meaning};
 use wallprof_probe::bpf::{constants as c, stall_record};

@@ -11,8 +11,8 @@ use std::io::{self, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
-use wallprof_analysis::site::base_name;
 use wallprof_analysis::weights::{Frame, FrameId, Function, Mark, View, WeightedStack, Weights};
+use wallprof_meaning::site::base_name;
 use wallprof_model::profile::{RecordingInfo, ResolvedFrame};
 use wallprof_model::{FrameKind, MonoNs, State};
 

@@ -3,8 +3,8 @@
 
 use std::io::{self, Write};
 
-use wallprof_analysis::Site;
 use wallprof_analysis::now::{WaitNode, Waited, waits_for};
+use wallprof_meaning::Site;
 use wallprof_model::ThreadNow;
 
 use super::{doing, duration, ink};

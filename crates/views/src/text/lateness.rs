@@ -4,7 +4,8 @@
 use std::io::{self, Write};
 
 use wallprof_analysis::stalls::Release;
-use wallprof_analysis::{Class, Site, StallDigest, StallGroup};
+use wallprof_analysis::{Class, StallDigest, StallGroup};
+use wallprof_meaning::Site;
 use wallprof_model::profile::StallRecord;
 use wallprof_model::{Reason, StallReason};
 

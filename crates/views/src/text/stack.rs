@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use wallprof_analysis::site::base_name;
+use wallprof_meaning::site::base_name;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, StackEnd, SymbolLine};
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wallprof_analysis::waits::Rules;
 use wallprof_live::Session;
+use wallprof_meaning::waits::Rules;
 use wallprof_probe::{CodePlace, ProbeOptions, SpanProbes, TargetSet, Targets, UserStacks};
 use wallprof_symbols::executable_maps;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wallprof_analysis::ns_from_duration;
-use wallprof_analysis::waits::Rules;
+use wallprof_meaning::waits::Rules;
 use wallprof_model::{Labels, SpanBudgets};
 use wallprof_probe::events::split_list;
 use wallprof_recording::Retention;

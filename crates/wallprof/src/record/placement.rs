@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use wallprof_analysis::Glob;
+use wallprof_meaning::Glob;
 use wallprof_probe::cpus::cpus_from_list;
 use wallprof_probe::facts::files::Files;
 

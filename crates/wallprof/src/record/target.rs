@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use wallprof_analysis::{ByteStates, Glob, NoStates};
+use wallprof_meaning::{ByteStates, Glob, NoStates};
 use wallprof_probe::{MAX_NAME_GLOBS, NameGlob};
 
 use crate::args::RecordArgs;

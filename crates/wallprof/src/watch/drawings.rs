@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use wallprof_analysis::rules::Collector;
+use wallprof_findings::Collector;
 use wallprof_model::MonoNs;
 use wallprof_probe::clock;
 use wallprof_recording::{Part, Recording};

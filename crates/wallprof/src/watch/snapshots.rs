@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
-use wallprof_analysis::waits::Rules;
+use wallprof_meaning::waits::Rules;
 use wallprof_model::MonoNs;
 use wallprof_recording::write_snapshot;
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use wallprof_analysis::rules::{EvidenceKind, rule};
+use wallprof_findings::{EvidenceKind, rule};
 
 use wallprof_testkit::contract::Finding;
 use wallprof_testkit::recorder::RecordingFile;

@@ -6,7 +6,7 @@
 //! the reason.
 
 use serde::Deserialize;
-use wallprof_analysis::rules::{RULES, rule};
+use wallprof_findings::{RULES, rule};
 
 use crate::found::Found;
 use wallprof_testkit::busy::busy_ns;

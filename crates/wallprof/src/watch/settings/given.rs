@@ -4,7 +4,8 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use wallprof_analysis::{Glob, bytes_from_size, ns_from_duration};
+use wallprof_analysis::{bytes_from_size, ns_from_duration};
+use wallprof_meaning::Glob;
 use wallprof_model::{Labels, SpanBudgets};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_recording::Retention;

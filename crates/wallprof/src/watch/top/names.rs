@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wallprof_analysis::Site;
+use wallprof_meaning::Site;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{Event, Frame, FrameId, ModuleId, StackEnd, StackId, SymbolLine};
 

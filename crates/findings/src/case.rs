@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One stall as the rules read it: its facts, without the frames of its stacks.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use wallprof_model::event::{Access, Peer};
+use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
+
+use super::callers::Callers;
+use super::slow_fault::FaultWait;
+use wallprof_analysis::interest::Class;
+use wallprof_analysis::tally::Tally;
+use wallprof_meaning::site::Site;
+use wallprof_meaning::waits::{DISK, LINUX};
+
+/// One interval off the CPU, or one page fault.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub id: u64,
+    pub thread: ThreadKey,
+    pub pid: u32,
+    /// The thread's name at the time.
+    pub comm: Arc<str>,
+    pub reason: StallReason,
+    pub meaning: Option<Arc<Meaning>>,
+    /// The first of the time slices of its wait; `None` for a wait in one piece.
+    pub wait: Option<u64>,
+    pub voluntary: bool,
+    pub open: bool,
+    pub start: MonoNs,
+    pub end: MonoNs,
+    pub runnable_ns: u64,
+    /// The timeout that the thread had asked for.
+    pub asked_ns: Option<u64>,
+    /// The time after that timeout, where the thread overslept it.
+    pub overslept_ns: Option<u64>,
+    /// The CPU it came back on, or waits for.
+    pub cpu: Option<u32>,
+    /// The kernel's number: a lower one goes first.
+    pub priority: Option<i16>,
+    pub syscall: Option<Arc<str>>,
+    pub site: Option<Arc<Site>>,
+    /// `None`: not known, or nothing of the program.
+    pub callers: Option<Arc<Callers>>,
+    /// Whether it waited inside the allocator.
+    pub in_allocator: bool,
+    pub waker: Option<Woken>,
+    pub lock: Option<Held>,
+    /// What the owner of the lock ran at one time of the wait, if that is known.
+    pub owner_callers: Option<Arc<Callers>>,
+    /// The threads that had the CPU meanwhile, most time first; the first few.
+    pub ran_instead: Box<[(Party, u64)]>,
+    /// For how long threads had the CPU meanwhile, those that are not listed, too.
+    pub ran_ns: u64,
+    /// The part of it in which threads had it that are neither recorded nor of the waiting thread's process.
+    pub outside_ns: u64,
+    /// `None`: an interval off the CPU.
+    pub fault: Option<PageFault>,
+    pub first_call: Option<Arc<FirstCall>>,
+    /// The file that a wait for a disk was for.
+    pub file: Option<Arc<str>>,
+    /// The other end of the socket or pipe that it waited on.
+    pub peer: Option<Box<Peer>>,
+    /// Where in the kernel it waited.
+    pub kernel_place: Option<Arc<str>>,
+}
+
+/// A page fault's page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageFault {
+    pub major: bool,
+    pub access: Option<Access>,
+    /// `None`: memory without a file.
+    pub file: Option<Arc<str>>,
+    /// In the file, bytes.
+    pub offset: Option<u64>,
+    /// What it waited for, if it is a minor one.
+    pub wait: Option<FaultWait>,
+}
+
+/// A function that the dynamic linker was binding, because it was called for the first time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FirstCall {
+    pub symbol: Option<Arc<str>>,
+    /// The file that has it, without its folders.
+    pub library: Option<Arc<str>>,
+    /// The function that called it.
+    pub site: Option<Arc<Site>>,
+}
+
+/// Another thread that is involved in a stall.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Party {
+    /// `None`: a thread that is not recorded.
+    pub key: Option<ThreadKey>,
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: Arc<str>,
+}
+
+/// The waker of a wait, and the place in its code.
+#[derive(Clone, Debug)]
+pub struct Woken {
+    /// `None`: an interrupt.
+    pub by: Option<Party>,
+    /// What its process called itself at the time.
+    pub title: Option<Arc<str>>,
+    pub site: Option<Arc<Site>>,
+}
+
+/// A lock that a thread waited for.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// 0: not known.
+    pub address: u64,
+    pub owner: Option<Party>,
+    /// What the owner's process called itself at the time.
+    pub title: Option<Arc<str>>,
+}
+
+impl Case {
+    pub fn duration_ns(&self) -> u64 {
+        self.end.0.saturating_sub(self.start.0)
+    }
+
+    /// How late the thread returned.
+    pub fn late_ns(&self) -> u64 {
+        self.overslept_ns.unwrap_or(self.duration_ns())
+    }
+
+    /// For how long it was ready to run and waited for a CPU, ns: the end of the interval.
+    pub fn cpu_wait_ns(&self) -> u64 {
+        if self.reason == StallReason::Preempted { self.duration_ns() } else { self.runnable_ns }
+    }
+
+    /// When it was woken: the wait for a CPU comes after that.
+    pub fn woken(&self) -> MonoNs {
+        MonoNs(self.end.0.saturating_sub(self.runnable_ns).max(self.start.0))
+    }
+
+    /// From when on it kept its thread from what the thread would have done with a CPU: all of a wait that counts
+    /// as one for a CPU.
+    pub fn queued_from(&self) -> MonoNs {
+        match self.reason {
+            StallReason::Preempted | StallReason::Runnable => self.start,
+            _ => self.woken(),
+        }
+    }
+
+    /// The duration without the wait for a CPU.
+    pub fn without_run_queue_ns(&self) -> u64 {
+        self.duration_ns().saturating_sub(self.runnable_ns)
+    }
+
+    /// Whether it made its thread late: an involuntary stall that is no wait for data of another thread or
+    /// program.
+    pub fn is_late(&self) -> bool {
+        Class::of_stall(self.reason, self.voluntary) == Class::Late
+            || self.is_for_a_lock()
+            || !self.voluntary && self.kernel_said().is_some()
+    }
+
+    /// Whether it is a wait for a lock: by the kernel's word, or by what it means. A wait for a disk is one
+    /// whatever the software calls it. A wait that the kernel's functions name is for neither.
+    pub fn is_for_a_lock(&self) -> bool {
+        let StallReason::Blocked(reason) = self.reason else { return false };
+        let means_one = self.meaning.as_ref().is_some_and(|meaning| !meaning.idle);
+        let is_one = reason == Reason::Lock || means_one && !self.is_for_a_disk();
+        !self.voluntary && self.kernel_said().is_none() && is_one
+    }
+
+    /// Whether it is a wait for a disk: by the kernel's word, or because disks end such waits.
+    pub fn is_for_a_disk(&self) -> bool {
+        let means_one = |meaning: &Arc<Meaning>| meaning.software.is_none() && meaning.name == DISK;
+        let is_one =
+            self.reason == StallReason::Blocked(Reason::Disk) || self.meaning.as_ref().is_some_and(means_one);
+        is_one && self.kernel_said().is_none()
+    }
+
+    /// What the kernel's own functions call it: an RCU grace period, a scanner. `None` for idle waits.
+    pub fn kernel_said(&self) -> Option<&str> {
+        let StallReason::Blocked(_) = self.reason else { return None };
+        let said = self.meaning.as_ref().filter(|said| said.software.as_deref() == Some(LINUX) && !said.idle);
+        said.map(|meaning| &*meaning.name)
+    }
+
+    /// What its software calls it, where a rule says so.
+    pub fn said(&self) -> Option<&str> {
+        self.meaning.as_ref().filter(|meaning| meaning.software.is_some()).map(|meaning| &*meaning.name)
+    }
+
+    /// The part of `from..to` that lies in this interval, ns.
+    pub fn overlap_ns(&self, from: MonoNs, to: MonoNs) -> u64 {
+        self.end.min(to).0.saturating_sub(self.start.max(from).0)
+    }
+
+    /// The thread it waited for: the owner of the lock, else the thread that ended the wait.
+    pub fn waited_for(&self) -> Option<&Party> {
+        let owner = self.lock.as_ref().and_then(|lock| lock.owner.as_ref());
+        owner.or_else(|| self.waker.as_ref()?.by.as_ref())
+    }
+
+    /// What the process of [`Case::waited_for`] called itself at the time.
+    pub fn title_waited_for(&self) -> Option<&Arc<str>> {
+        match self.lock.as_ref().filter(|lock| lock.owner.is_some()) {
+            Some(lock) => lock.title.as_ref(),
+            None => self.waker.as_ref()?.title.as_ref(),
+        }
+    }
+
+    /// Where a thread ended the wait. An interrupt releases nothing: it means that a timeout ended.
+    pub fn release(&self) -> Option<&Arc<Site>> {
+        let waker = self.waker.as_ref()?;
+        waker.by.as_ref().and(waker.site.as_ref())
+    }
+
+    /// The recorded thread that ended it.
+    pub fn waker_key(&self) -> Option<ThreadKey> {
+        self.waker.as_ref()?.by.as_ref()?.key
+    }
+}
+
+/// Cases by key, in the order of the keys.
+pub(super) fn grouped<'e, K: Ord>(
+    cases: impl Iterator<Item = &'e Case>,
+    key: impl Fn(&Case) -> K,
+) -> BTreeMap<K, Vec<&'e Case>> {
+    let mut groups: BTreeMap<K, Vec<&Case>> = BTreeMap::new();
+    for case in cases {
+        groups.entry(key(case)).or_default().push(case);
+    }
+    groups
+}
+
+/// Groups of single processes, with those of one program and `key` together: `is_problem` groups of several
+/// processes become one, the groups of one process stay apart.
+pub(super) fn across_processes<'e, K: Ord>(
+    groups: impl IntoIterator<Item = Vec<&'e Case>>,
+    key: impl Fn(&[&Case]) -> K,
+    is_problem: impl Fn(&[&'e Case]) -> bool,
+) -> Vec<Vec<&'e Case>> {
+    let mut alike: BTreeMap<K, Vec<Vec<&Case>>> = BTreeMap::new();
+    for group in groups.into_iter().filter(|group| is_problem(group)) {
+        alike.entry(key(&group)).or_default().push(group);
+    }
+    let pid = |group: &Vec<&Case>| group.first().map(|case| case.pid);
+    let merged = alike.into_values().flat_map(|groups| {
+        let of_one_process = groups.iter().all(|group| pid(group) == pid(&groups[0]));
+        if of_one_process { groups } else { vec![groups.concat()] }
+    });
+    merged.collect()
+}
+
+/// The value that most of the cases' lateness has; `None` where it is known of none.
+pub(super) fn mostly<T: Ord + Hash + Clone>(cases: &[&Case], of: impl Fn(&Case) -> Option<T>) -> Option<T> {
+    let mut tally = Tally::default();
+    for case in cases {
+        if let Some(value) = of(case) {
+            tally.add(value, case.late_ns());
+        }
+    }
+    tally.top().map(|(value, _)| value.clone())
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The conclusions of a rule, with the stalls as evidence. Cases of one cause are a problem when they cost
+//! enough. A problem with a title and an advice is a conclusion.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use wallprof_model::profile::{Finding, InterruptRow};
+use wallprof_model::{MonoNs, ThreadKey};
+
+use super::case::{Case, mostly};
+use super::cause::cause;
+use super::evidence::Evidence;
+use super::limits::Delays;
+use super::spec::RuleSpec;
+use super::wording;
+use wallprof_analysis::receive::Backlog;
+use wallprof_analysis::recurrence::recurrence;
+use wallprof_meaning::site::Site;
+
+/// Stalls that a finding lists; `count` says how many there were.
+const MOST_STALLS: usize = 1_000;
+
+/// Stalls of a finding at which the receive queues are looked at.
+const MOST_LOOKED_AT: usize = 100;
+
+/// A finding before its evidence is reduced to ids.
+#[derive(Debug)]
+pub(super) struct Conclusion<'e> {
+    pub title: String,
+    pub advice: String,
+    pub threads: Vec<ThreadKey>,
+    pub delays: Delays,
+    pub cases: Vec<&'e Case>,
+    /// The interrupts of a conclusion about interrupts; else none.
+    pub interrupts: Vec<&'e InterruptRow>,
+}
+
+/// Cases of one cause that are worth a finding.
+#[derive(Debug)]
+pub(super) struct Problem<'e> {
+    pub threads: Vec<ThreadKey>,
+    pub delays: Delays,
+    pub cases: Vec<&'e Case>,
+}
+
+impl<'e> Problem<'e> {
+    pub fn new(cases: Vec<&'e Case>, delays: Delays) -> Self {
+        let threads: BTreeSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
+        Problem { threads: threads.into_iter().collect(), delays, cases }
+    }
+
+    /// For causes that should be very rare. `delays` is the part of the cases that the cause took.
+    pub fn unusual(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Self> {
+        let problem = Problem::new(cases, delays);
+        (delays.is_unusual(evidence) && problem.is_significant(evidence)).then_some(problem)
+    }
+
+    /// For causes that every program meets at times.
+    pub fn heavy(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Self> {
+        let problem = Problem::new(cases, delays);
+        (delays.is_heavy(evidence, &problem.threads) && problem.is_significant(evidence)).then_some(problem)
+    }
+
+    fn is_significant(&self, evidence: &Evidence) -> bool {
+        !self.delays.is_negligible(evidence, &self.threads)
+    }
+
+    /// The place of most of the delays.
+    pub fn site(&self) -> Option<Arc<Site>> {
+        mostly(&self.cases, |case| case.site.clone())
+    }
+
+    pub fn conclude(self, title: String, advice: impl Into<String>) -> Conclusion<'e> {
+        let Problem { threads, delays, cases } = self;
+        Conclusion { title, advice: advice.into(), threads, delays, cases, interrupts: Vec::new() }
+    }
+}
+
+impl Conclusion<'_> {
+    /// The finding of this rule.
+    pub fn into_finding(mut self, rule: &RuleSpec, evidence: &Evidence) -> Finding {
+        let cause = cause(rule, &self, evidence);
+        self.title.push_str(&recurs(&self.cases, evidence));
+        self.title.push_str(&not_received(&self.cases, evidence));
+        self.cases.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
+        let mut stalls: Vec<u64> = self.cases.iter().take(MOST_STALLS).map(|case| case.id).collect();
+        stalls.sort_unstable();
+        Finding {
+            rule: rule.name.into(),
+            cause,
+            title: self.title,
+            advice: self.advice,
+            threads: self.threads,
+            count: self.delays.count,
+            total_ns: self.delays.total_ns,
+            max_ns: self.delays.max_ns,
+            stalls,
+        }
+    }
+}
+
+/// ` They recur every 1.000 s, within 20 ms of the full second.`; nothing where they come at any time. The
+/// cases count that make up nine tenths of the time: what is short may be noise. Where these do not recur,
+/// those may that are at least half as long as the longest: `The 10 longest recur every 1.000 s.`
+fn recurs(cases: &[&Case], evidence: &Evidence) -> String {
+    let mut longest = cases.to_vec();
+    longest.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
+    let whole_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.late_ns()));
+    let mut sum_ns = 0u64;
+    let most = longest.iter().take_while(|case| {
+        let is_needed = sum_ns < whole_ns / 10 * 9;
+        sum_ns = sum_ns.saturating_add(case.late_ns());
+        is_needed
+    });
+    let most = most.count();
+    let half_ns = longest.first().map_or(0, |case| case.late_ns().div_ceil(2));
+    let long = longest.iter().take_while(|case| case.late_ns() >= half_ns).count();
+    let clock = evidence.clock().map(|clock| |at| clock.epoch_from_mono(at));
+    let found = |count: usize| {
+        let late =
+            longest[..count].iter().map(|case| (MonoNs(case.end.0.saturating_sub(case.late_ns())), case.end));
+        recurrence(&late.collect::<Vec<_>>(), clock)
+    };
+    let all = found(most).map(|found| ("They".to_owned(), found));
+    let found = all.or_else(|| Some((format!("The {long} longest"), found(long.min(most))?)));
+    found.map(|(which, found)| format!(" {which} {}.", wording::recurrence(&found))).unwrap_or_default()
+}
+
+/// ` During 2 of them the receive queue udp 10.0.0.1:5000 grew from 0 B to 208 KiB, and 37 packets were
+/// dropped.`; nothing where no queue grew. Of very many stalls the longest are looked at.
+fn not_received(cases: &[&Case], evidence: &Evidence) -> String {
+    let mut longest: Vec<&&Case> = cases.iter().filter(|case| !case.open).collect();
+    longest.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
+    longest.truncate(MOST_LOOKED_AT);
+    longest.sort_by_key(|case| (case.start, case.id));
+    let mut found: Vec<Backlog> = Vec::new();
+    for mut backlog in longest.into_iter().filter_map(|case| evidence.backlog(case)) {
+        // Two threads that were stalled at the same time share what was dropped.
+        if found.iter().any(|before| before.between.end > backlog.between.start) {
+            backlog.dropped = 0;
+        }
+        found.push(backlog);
+    }
+    let growth = |backlog: &Backlog| backlog.queue.as_ref().map(|queue| queue.at - queue.before);
+    let Some(most) = found.iter().max_by_key(|backlog| growth(backlog)) else { return String::new() };
+    let dropped = found.iter().map(|backlog| backlog.dropped).sum();
+    let words = Backlog { dropped, ..most.clone() }.words();
+    match (cases.len(), found.len()) {
+        (1, _) => format!(" Meanwhile {words}."),
+        (_, 1) => format!(" During one of them {words}."),
+        (_, count) => format!(" During {count} of them {words}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Fixture, at, lock_case, udp_drops, udp_queue};
+    use super::super::{findings, lock_wait};
+    use super::*;
+    use wallprof_model::{ClockAnchor, ClockMap, EpochNs};
+
+    /// The finding about waits of thread 1 for a lock: long ones with these starts, and short ones in
+    /// between.
+    fn title(starts: impl Iterator<Item = u64>) -> String {
+        let mut fixture = Fixture::new();
+        let epoch = EpochNs(1_700_000_000_900_000_000);
+        fixture.info.clock = ClockMap::new(vec![ClockAnchor { mono: MonoNs(0), epoch }]);
+        for (id, start) in (1..).zip(starts) {
+            fixture.stall(at(start, lock_case(id, 1, 2, 20_000_000)));
+            let between = start + 217_000_000 + id * 31_000_000;
+            fixture.stall(at(between, lock_case(100 + id, 1, 2, 200_000)));
+        }
+        let mut found = findings(&fixture.evidence());
+        assert_eq!(found.len(), 1, "{found:#?}");
+        found.remove(0).title
+    }
+
+    #[test]
+    fn stalls_once_a_second_are_said_to_recur() {
+        let title = title((1..=7).map(|n| n * 1_000_000_000 + 100_000_000 + n % 3 * 4_000_000));
+        assert!(title.ends_with(" They recur every 1.000 s, within 8 ms of the full second."), "{title}");
+    }
+
+    #[test]
+    fn long_stalls_recur_among_many_short_ones() {
+        let mut fixture = Fixture::new();
+        for n in 0..8u64 {
+            let long = at(n * 1_000_000_000 + n % 2 * 3_000_000, lock_case(n, 1, 2, 50_000_000));
+            fixture.stall(long);
+            for short in 0..20 {
+                let start = n * 1_000_000_000 + 60_000_000 + (n * 7 + short * 13) % 29 * 31_000_000;
+                fixture.stall(at(start, lock_case(100 + n * 20 + short, 1, 2, 9_000_000)));
+            }
+        }
+        let found = findings(&fixture.evidence());
+        assert!(found[0].title.ends_with(" The 8 longest recur every 1.000 s."), "{}", found[0].title);
+    }
+
+    #[test]
+    fn stalls_at_random_times_are_not() {
+        let title = title([70, 900, 1_310, 3_680, 4_100, 6_250, 7_930].into_iter().map(|ms| ms * 1_000_000));
+        assert!(!title.contains("recur"), "{title}");
+    }
+
+    #[test]
+    fn packets_that_were_dropped_meanwhile_are_said() {
+        let title = |queue: u64, stalled_ms: &[u64]| {
+            let mut fixture = Fixture::new();
+            fixture.process_counters = vec![
+                udp_queue(&[(500, 0), (3_000, 0), (3_100, queue), (3_200, 0)]),
+                udp_drops(&[(500, 3), (3_000, 3), (3_100, 3 + queue / 5_000), (9_000, 3 + queue / 5_000)]),
+            ];
+            for (id, ms) in (1..).zip(stalled_ms) {
+                fixture.stall(at(ms * 1_000_000, lock_case(id, 1 + id as u32, 1, 90_000_000)));
+            }
+            let mut found = findings(&fixture.evidence());
+            assert_eq!(found.len(), 1, "{found:#?}");
+            found.remove(0).title
+        };
+        let queue =
+            "the receive queue udp 10.0.0.1:5000 grew from 0 B to 195 KiB, and 40 packets were dropped.";
+        assert!(title(200_000, &[2_005]).ends_with(&format!(" Meanwhile {queue}")));
+        let of_two = title(200_000, &[2_003, 2_006]);
+        assert!(of_two.ends_with(&format!(" During 2 of them {queue}")), "each packet once: {of_two}");
+        assert!(title(200_000, &[2_005, 5_000]).contains(&format!(" During one of them {queue}")));
+        assert!(title(200_000, &[5_000]).ends_with("released it in release_order."), "at another time");
+        assert!(title(0, &[2_005]).ends_with("released it in release_order."));
+    }
+
+    #[test]
+    fn of_very_many_stalls_the_longest_are_listed() {
+        let mut fixture = Fixture::new();
+        for id in 1..=1_200 {
+            fixture.stall(lock_case(id, 1, 2, id * 1_000));
+        }
+        let evidence = fixture.evidence();
+        let cases: Vec<&Case> = evidence.cases().collect();
+        let delays = Delays::over(&cases, Case::duration_ns);
+        let problem = Problem::unusual(cases, delays, &evidence).expect("a problem");
+        let finding = problem.conclude("t".into(), "a").into_finding(&lock_wait::RULE, &evidence);
+        assert_eq!((finding.count, finding.stalls.len()), (1_200, MOST_STALLS));
+        assert_eq!((finding.stalls.first(), finding.stalls.last()), (Some(&201), Some(&1_200)));
+        assert_eq!(finding.threads, [ThreadKey(1)]);
+    }
+}

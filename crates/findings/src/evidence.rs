@@ -1,0 +1,712 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The input of the rules: every stall of a recording in a compact form, the totals of the threads, and the
+//! activity of the machine at the same time.
+//!
+//! Memory is bounded. Of more stalls than [`MOST_CASES`] the longest stay; voluntary ones are dropped first.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use wallprof_model::counter::CounterTrack;
+use wallprof_model::event::{Access, Fault};
+use wallprof_model::profile::{
+    CrossCallRow, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, ResolvedStack, StallRecord,
+    Thread, ThrottledRow,
+};
+use wallprof_model::{
+    ClockMap, FastMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef, is_allocator_library,
+    short_container,
+};
+
+use super::callers::{Callers, ProgramFunctions};
+use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
+use super::left_out::left_out;
+use super::machine::Machine;
+use super::memory_group::{FullGroup, full_group};
+use super::slow_fault::FaultWait;
+use super::upstream::{Upstream, upstreams};
+use wallprof_analysis::receive::{Backlog, backlog};
+use wallprof_analysis::spans::{LongPeriod, OverBudget};
+use wallprof_meaning::by_stack::ByStack;
+use wallprof_meaning::interner::Interner;
+use wallprof_meaning::site::{self, Sites};
+
+/// Stalls kept; some 300 bytes each.
+const MOST_CASES: usize = 200_000;
+
+/// Of the threads that had the CPU during one stall, those kept.
+const MOST_RAN_INSTEAD: usize = 4;
+
+/// The shortest time that any rule takes for a stall: the default of `--min-stall`.
+const LEAST_UNIT_NS: u64 = 100_000;
+
+/// Everything that the rules read of a recording.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    unit_ns: u64,
+    start: MonoNs,
+    /// From the start to the end of the recording.
+    duration_ns: u64,
+    /// Whether the source records which threads had a CPU while others waited for it.
+    knows_who_ran: bool,
+    is_of_all_threads: bool,
+    cpus: u32,
+    /// `None`: the time of day is not known.
+    clock: Option<ClockMap>,
+    threads: BTreeMap<ThreadKey, ThreadTotals>,
+    left_out: HashSet<ThreadKey>,
+    interrupts: Vec<InterruptRow>,
+    intrusions: Vec<IntrusionRow>,
+    kernel_delays: Vec<KernelDelayRow>,
+    cross_calls: Vec<CrossCallRow>,
+    throttled: Vec<ThrottledRow>,
+    machine: Machine,
+    /// The counters of each process's receive queues, upstreams and control group, by pid.
+    process_counters: HashMap<u32, Vec<CounterTrack>>,
+    periods: Vec<Period>,
+    over_budget: Vec<OverBudget>,
+    /// By start.
+    cases: Vec<Case>,
+    /// Indices into `cases` by thread, ascending.
+    by_thread: FastMap<ThreadKey, Vec<usize>>,
+}
+
+/// A long busy period in which its thread ran, and where.
+#[derive(Debug)]
+pub(super) struct Period {
+    pub thread: ThreadKey,
+    pub start: MonoNs,
+    pub end: MonoNs,
+    pub ran_ns: u64,
+    /// Of the samples late in it, each with the running time for which it stands, ns.
+    pub samples: Vec<(Arc<Callers>, u64)>,
+}
+
+impl Period {
+    pub fn duration_ns(&self) -> u64 {
+        self.end.0.saturating_sub(self.start.0)
+    }
+}
+
+/// A thread over the whole recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadTotals {
+    pub pid: u32,
+    pub comm: Arc<str>,
+    pub process: Arc<str>,
+    /// As `docker ps` shows it.
+    pub container: Option<Arc<str>>,
+    pub wall_ns: u64,
+    pub on_cpu_ns: u64,
+    /// The sum of the stalls that made it late.
+    pub late_ns: u64,
+}
+
+/// The parts of a recording beside its stalls.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'r> {
+    pub info: &'r RecordingInfo,
+    pub threads: &'r [Thread],
+    pub interrupts: &'r [InterruptRow],
+    pub intrusions: &'r [IntrusionRow],
+    pub kernel_delays: &'r [KernelDelayRow],
+    pub cross_calls: &'r [CrossCallRow],
+    pub throttled: &'r [ThrottledRow],
+    /// Counters of the machine over the whole recording: those that [`reads_counter`](super::reads_counter)
+    /// accepts.
+    pub counters: &'r [CounterTrack],
+    /// Counters of processes over the whole recording: those that [`reads_process_counter`] accepts.
+    ///
+    /// [`reads_process_counter`]: super::reads_process_counter
+    pub process_counters: &'r [CounterTrack],
+    pub periods: &'r [LongPeriod],
+    pub over_budget: &'r [OverBudget],
+}
+
+impl<'r> Surroundings<'r> {
+    /// Those of a recording that has nothing beside its stalls.
+    pub fn of(info: &'r RecordingInfo) -> Self {
+        Surroundings {
+            info,
+            threads: &[],
+            interrupts: &[],
+            intrusions: &[],
+            kernel_delays: &[],
+            cross_calls: &[],
+            throttled: &[],
+            counters: &[],
+            process_counters: &[],
+            periods: &[],
+            over_budget: &[],
+        }
+    }
+}
+
+/// Takes stalls one by one.
+#[derive(Debug, Default)]
+pub struct Collector {
+    cases: Vec<Case>,
+    names: Interner<str>,
+    sites: Sites,
+    callers: ByStack<Option<Arc<Callers>>>,
+    program_functions: ProgramFunctions,
+    equal_callers: Interner<Callers>,
+    in_allocator: ByStack<bool>,
+    kernel_places: ByStack<Option<Arc<str>>>,
+    /// Of reading and of writing faults.
+    fault_waits: ByStack<[Option<FaultWait>; 2]>,
+}
+
+impl Collector {
+    /// Adds one stall; the order does not matter.
+    pub fn add(&mut self, stall: &StallRecord) {
+        let case = self.case(stall);
+        self.cases.push(case);
+        if self.cases.len() >= MOST_CASES + MOST_CASES / 2 {
+            self.keep_the_longest();
+        }
+    }
+
+    /// The evidence: these stalls, and the other parts of their recording.
+    pub fn finish(mut self, around: &Surroundings<'_>) -> Evidence {
+        if self.cases.len() > MOST_CASES {
+            self.keep_the_longest();
+        }
+        self.cases.sort_by_key(|case| (case.start, case.id));
+        let periods = around.periods.iter().map(|period| self.period(period)).collect();
+        let cases = joined_slices(self.cases);
+        let mut by_thread: FastMap<ThreadKey, Vec<usize>> = FastMap::default();
+        for (at, case) in cases.iter().enumerate() {
+            by_thread.entry(case.thread).or_default().push(at);
+        }
+        let mut evidence = Evidence {
+            unit_ns: around.info.min_stall_ns.max(LEAST_UNIT_NS),
+            start: around.info.start,
+            duration_ns: around.info.end.0.saturating_sub(around.info.start.0),
+            knows_who_ran: cases.iter().any(|case| case.ran_ns > 0),
+            is_of_all_threads: around.info.is_of_all_threads(),
+            cpus: around.info.cpus,
+            clock: Some(around.info.clock.clone()).filter(|clock| !clock.anchors().is_empty()),
+            threads: around.threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
+            left_out: left_out(around.threads, around.info),
+            interrupts: around.interrupts.to_vec(),
+            intrusions: around.intrusions.to_vec(),
+            kernel_delays: around.kernel_delays.to_vec(),
+            cross_calls: around.cross_calls.to_vec(),
+            throttled: around.throttled.to_vec(),
+            machine: Machine::new(around.counters, around.info.cpus),
+            process_counters: by_process(around.process_counters, around.threads),
+            periods,
+            over_budget: around.over_budget.to_vec(),
+            cases,
+            by_thread,
+        };
+        evidence.add_lateness();
+        evidence
+    }
+
+    fn keep_the_longest(&mut self) {
+        // A voluntary wait shows where its thread was, so its length counts.
+        let ns = |case: &Case| if case.voluntary { case.duration_ns() } else { case.late_ns() };
+        let rank = |case: &Case| (case.voluntary, !case.open, Reverse(ns(case)), case.id);
+        self.cases.select_nth_unstable_by_key(MOST_CASES, rank);
+        self.cases.truncate(MOST_CASES);
+    }
+
+    fn case(&mut self, stall: &StallRecord) -> Case {
+        let ran_instead = stall.ran_instead.iter().take(MOST_RAN_INSTEAD);
+        Case {
+            id: stall.id,
+            thread: stall.thread,
+            pid: stall.pid,
+            comm: self.names.get(Arc::clone(&stall.comm)),
+            reason: stall.reason,
+            meaning: stall.meaning.clone(),
+            wait: stall.wait_id,
+            voluntary: stall.voluntary,
+            open: stall.open,
+            start: stall.start,
+            end: stall.end,
+            runnable_ns: stall.runnable_ns,
+            asked_ns: stall.asked_ns,
+            priority: stall.priority,
+            overslept_ns: stall.overslept_ns(),
+            cpu: stall.cpu,
+            syscall: stall.syscall.clone().map(|name| self.names.get(name)),
+            site: self.sites.of(stall.user.as_ref(), stall.kernel.as_ref()),
+            callers: self.callers(stall.user.as_ref()),
+            in_allocator: stall
+                .user
+                .as_ref()
+                .is_some_and(|user| self.in_allocator.get(user, is_in_allocator)),
+            ran_instead: ran_instead.map(|(thread, ns)| (self.party(thread), *ns)).collect(),
+            ran_ns: stall.ran_instead.iter().fold(0, |sum, (_, ns)| sum.saturating_add(*ns)),
+            outside_ns: outside_ns(stall),
+            waker: stall.waker.as_ref().map(|waker| Woken {
+                by: waker.thread.as_ref().map(|thread| self.party(thread)),
+                title: waker.thread.as_ref().and_then(|thread| self.title(thread)),
+                site: self.sites.of(waker.user.as_ref(), waker.kernel.as_ref()),
+            }),
+            owner_callers: self.callers(stall.owner_sample.as_ref().map(|(_, stack)| stack)),
+            lock: stall.lock.as_ref().map(|lock| Held {
+                address: lock.address,
+                owner: lock.owner.as_ref().map(|owner| self.party(owner)),
+                title: lock.owner.as_ref().and_then(|owner| self.title(owner)),
+            }),
+            fault: stall.fault.as_ref().map(|fault| self.page_fault(fault, stall.kernel.as_ref())),
+            first_call: self.first_call(stall),
+            peer: stall.peer.clone(),
+            file: stall.file.as_ref().map(|file| self.names.get(file.path.as_str())),
+            kernel_place: stall.kernel.as_ref().and_then(|kernel| {
+                self.kernel_places.get(kernel, |kernel| kernel_place(kernel).map(|name| self.names.get(name)))
+            }),
+        }
+    }
+
+    fn callers(&mut self, user: Option<&ResolvedStack>) -> Option<Arc<Callers>> {
+        let Collector { callers, program_functions, equal_callers, sites, .. } = self;
+        let find = |user: &ResolvedStack| {
+            Callers::of(user, program_functions, sites.roles()).map(|found| equal_callers.get(found))
+        };
+        callers.get(user?, find)
+    }
+
+    fn period(&mut self, period: &LongPeriod) -> Period {
+        let LongPeriod { thread, start, end, ran_ns, ref samples } = *period;
+        let samples = samples.iter().filter_map(|(stack, ns)| Some((self.callers(Some(stack))?, *ns)));
+        Period { thread, start, end, ran_ns, samples: samples.collect() }
+    }
+
+    fn page_fault(&mut self, fault: &Fault, kernel: Option<&ResolvedStack>) -> PageFault {
+        let waits = kernel.filter(|_| !fault.major).map(|kernel| {
+            self.fault_waits.get(kernel, |kernel| [false, true].map(|store| FaultWait::of(kernel, store)))
+        });
+        let is_store = fault.access == Some(Access::Write);
+        PageFault {
+            wait: waits.and_then(|waits| waits[usize::from(is_store)]),
+            major: fault.major,
+            access: fault.access,
+            file: fault.file.as_deref().map(|file| self.names.get(file)),
+            offset: fault.file_offset,
+        }
+    }
+
+    fn first_call(&mut self, stall: &StallRecord) -> Option<Arc<FirstCall>> {
+        let binding = stall.binding.as_ref()?;
+        let callers = stall.user.as_ref().and_then(|stack| stack.frames.get(binding.depth..));
+        let end = stall.user.as_ref().map_or(StackEnd::NoMappings, |stack| stack.end);
+        let callers = callers.map(|frames| ResolvedStack { frames: frames.into(), end });
+        Some(Arc::new(FirstCall {
+            symbol: binding.symbol.as_deref().map(|symbol| self.names.get(symbol)),
+            library: binding.library.as_deref().map(|path| self.names.get(site::base_name(path))),
+            site: self.sites.of(callers.as_ref(), None),
+        }))
+    }
+
+    fn party(&mut self, thread: &ThreadRef) -> Party {
+        let ThreadRef { key, pid, tid, .. } = *thread;
+        Party { key, pid, tid, comm: self.names.get(thread.comm.as_str()) }
+    }
+
+    fn title(&mut self, thread: &ThreadRef) -> Option<Arc<str>> {
+        thread.title.as_deref().map(|title| self.names.get(title))
+    }
+}
+
+impl Evidence {
+    /// The shortest stall by the user's choice, ns: limits are multiples of it.
+    pub(super) fn unit_ns(&self) -> u64 {
+        self.unit_ns
+    }
+
+    /// From the start to the end of the recording, ns.
+    pub(super) fn duration_ns(&self) -> u64 {
+        self.duration_ns
+    }
+
+    /// Whether every thread of the machine is recorded (`-a`).
+    pub(super) fn is_of_all_threads(&self) -> bool {
+        self.is_of_all_threads
+    }
+
+    /// Whether no thread had the CPU in the last `waited_ns` of a stall, in which its thread waited for one.
+    /// The kernel side knows the last 256 switches of a CPU, and eight threads: of a long wait on a busy one it
+    /// knows a part, but never nothing. A thread that had the CPU since before the recording is in no list.
+    pub(super) fn had_no_thread(&self, case: &Case, waited_ns: u64) -> bool {
+        let since_the_start = case.end.0.saturating_sub(waited_ns) <= self.start.0;
+        self.knows_who_ran && !case.open && !since_the_start && case.ran_ns == 0
+    }
+
+    /// `None`: the time of day is not known.
+    pub(super) fn clock(&self) -> Option<&ClockMap> {
+        self.clock.as_ref()
+    }
+
+    /// 0: not known.
+    pub(super) fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// The stalls that findings may be about, by start, the voluntary ones included.
+    pub(super) fn cases(&self) -> impl Iterator<Item = &Case> {
+        self.cases.iter().filter(|case| !self.is_left_out(case.thread))
+    }
+
+    /// All stalls by start.
+    pub(super) fn all_cases(&self) -> &[Case] {
+        &self.cases
+    }
+
+    /// Whether no finding is about this thread's lateness.
+    pub(super) fn is_left_out(&self, thread: ThreadKey) -> bool {
+        self.left_out.contains(&thread)
+    }
+
+    pub(super) fn interrupts(&self) -> &[InterruptRow] {
+        &self.interrupts
+    }
+
+    /// The program of a case's thread: a service may consist of many processes of one program.
+    pub(super) fn program(&self, case: &Case) -> Arc<str> {
+        self.thread(case.thread).map_or_else(|| case.comm.clone(), |thread| thread.process.clone())
+    }
+
+    /// The noise on guarded CPUs.
+    pub(super) fn intrusions(&self) -> &[IntrusionRow] {
+        &self.intrusions
+    }
+
+    /// Delays in which the kernel did something for threads.
+    pub(super) fn kernel_delays(&self) -> &[KernelDelayRow] {
+        &self.kernel_delays
+    }
+
+    /// Functions called on other CPUs.
+    pub(super) fn cross_calls(&self) -> &[CrossCallRow] {
+        &self.cross_calls
+    }
+
+    /// CPU quotas that were used up.
+    pub(super) fn throttled(&self) -> &[ThrottledRow] {
+        &self.throttled
+    }
+
+    /// The control group of a stalled thread's process whose memory was at its limit meanwhile.
+    pub(super) fn full_memory_group(&self, case: &Case) -> Option<FullGroup<'_>> {
+        full_group(self.process_counters.get(&case.pid)?, case.start, case.end)
+    }
+
+    /// What a stalled thread's process did not receive meanwhile.
+    pub(super) fn backlog(&self, case: &Case) -> Option<Backlog> {
+        backlog(self.process_counters.get(&case.pid)?, case.start..case.end)
+    }
+
+    /// The other servers for which requests of processes waited that findings may be about.
+    pub(super) fn upstreams(&self) -> impl Iterator<Item = Upstream<'_>> {
+        let mut pids: Vec<&u32> = self.process_counters.keys().collect();
+        pids.sort_unstable();
+        let all = pids.into_iter().flat_map(|pid| upstreams(&self.process_counters[pid]));
+        all.filter(|upstream| !self.is_left_out(upstream.thread))
+    }
+
+    /// Long busy periods of threads that findings may be about.
+    pub(super) fn periods(&self) -> impl Iterator<Item = &Period> {
+        self.periods.iter().filter(|period| !self.is_left_out(period.thread))
+    }
+
+    pub(super) fn over_budget(&self) -> &[OverBudget] {
+        &self.over_budget
+    }
+
+    pub(super) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    pub(super) fn threads(&self) -> impl Iterator<Item = &ThreadTotals> {
+        self.threads.values()
+    }
+
+    pub(super) fn threads_by_key(&self) -> impl Iterator<Item = (&ThreadKey, &ThreadTotals)> {
+        self.threads.iter()
+    }
+
+    pub(super) fn thread(&self, key: ThreadKey) -> Option<&ThreadTotals> {
+        self.threads.get(&key)
+    }
+
+    /// The container of a thread, as `docker ps` shows it. `None`: it is in none, or not recorded.
+    pub(super) fn container(&self, thread: ThreadKey) -> Option<&Arc<str>> {
+        self.threads.get(&thread)?.container.as_ref()
+    }
+
+    /// Whether the recorded threads are in several containers, those outside of any being one.
+    pub(super) fn is_of_several_containers(&self) -> bool {
+        let mut containers = self.threads.values().map(|thread| &thread.container);
+        let first = containers.next();
+        containers.any(|container| Some(container) != first)
+    }
+
+    /// The threads of a process, by key.
+    pub(super) fn threads_of(&self, pid: u32) -> Vec<ThreadKey> {
+        let of_it = self.threads.iter().filter(|(_, thread)| thread.pid == pid);
+        let mut threads: Vec<ThreadKey> = of_it.map(|(key, _)| *key).collect();
+        threads.sort_unstable();
+        threads
+    }
+
+    /// The stalls of a thread that overlap `from..to`, by start. They are disjoint: a wait in a page fault
+    /// belongs to the fault.
+    pub(super) fn during(&self, thread: ThreadKey, from: MonoNs, to: MonoNs) -> impl Iterator<Item = &Case> {
+        let indices = self.by_thread.get(&thread).map_or(&[][..], Vec::as_slice);
+        let first = indices.partition_point(|&at| self.cases[at].end <= from);
+        let cases = indices[first..].iter().map(|&at| &self.cases[at]);
+        cases.take_while(move |case| case.start < to).filter(move |case| case.overlap_ns(from, to) > 0)
+    }
+
+    /// The time for which the hypervisor may not have run the thread while it ran, ns: the steal time then of one
+    /// of the CPUs on which its stalls before, during and after that ended, whichever has most.
+    pub(super) fn most_stolen_ns(&self, thread: ThreadKey, from: MonoNs, to: MonoNs) -> u64 {
+        let indices = self.by_thread.get(&thread).map_or(&[][..], Vec::as_slice);
+        let first = indices.partition_point(|&at| self.cases[at].end <= from).saturating_sub(1);
+        let after = indices.partition_point(|&at| self.cases[at].start < to);
+        let around = indices.iter().take(after + 1).skip(first);
+        let stolen_ns = |cpu| {
+            let intervals = self.machine.steal_intervals(cpu, from, to);
+            intervals.fold(0u64, |sum, (_, interval)| {
+                sum.saturating_add(interval.ns.min(interval.overlap_ns(from, to)))
+            })
+        };
+        around.filter_map(|&at| self.cases[at].cpu).map(stolen_ns).max().unwrap_or(0)
+    }
+
+    fn add_lateness(&mut self) {
+        for case in self.cases.iter().filter(|case| case.is_late()) {
+            if let Some(thread) = self.threads.get_mut(&case.thread) {
+                thread.late_ns = thread.late_ns.saturating_add(case.late_ns());
+            }
+        }
+    }
+}
+
+/// For how long threads had a stalled thread's CPU that are neither recorded nor of its own process.
+fn outside_ns(stall: &StallRecord) -> u64 {
+    let is_outside = |thread: &ThreadRef| thread.key.is_none() && thread.pid != stall.pid;
+    let outside = stall.ran_instead.iter().filter(|(thread, _)| is_outside(thread));
+    outside.fold(0, |sum, (_, ns)| sum.saturating_add(*ns))
+}
+
+fn by_process(tracks: &[CounterTrack], threads: &[Thread]) -> HashMap<u32, Vec<CounterTrack>> {
+    let pids: HashMap<ThreadKey, u32> =
+        threads.iter().map(|thread| (thread.info.key, thread.info.pid)).collect();
+    let mut processes: HashMap<u32, Vec<CounterTrack>> = HashMap::new();
+    for track in tracks {
+        if let Some(pid) = track.counter.thread.and_then(|thread| pids.get(&thread)) {
+            processes.entry(*pid).or_default().push(track.clone());
+        }
+    }
+    processes
+}
+
+/// Cases by start, the slices of each wait as one: the first one, with the end and the waker of the last.
+fn joined_slices(cases: Vec<Case>) -> Vec<Case> {
+    let mut first: HashMap<u64, usize> = HashMap::new();
+    let mut joined: Vec<Case> = Vec::with_capacity(cases.len());
+    for case in cases {
+        let known = case.wait.map(|wait| *first.entry(wait).or_insert(joined.len()));
+        match known.and_then(|at| joined.get_mut(at)) {
+            Some(wait) => {
+                wait.end = wait.end.max(case.end);
+                wait.runnable_ns = wait.runnable_ns.saturating_add(case.runnable_ns);
+                (wait.waker, wait.open, wait.asked_ns) = (case.waker, case.open, None);
+            }
+            None => joined.push(case),
+        }
+    }
+    joined
+}
+
+fn totals(thread: &Thread) -> ThreadTotals {
+    ThreadTotals {
+        pid: thread.info.pid,
+        comm: thread.info.comm.as_str().into(),
+        process: thread.info.process.as_str().into(),
+        container: thread.info.container().map(|container| short_container(&container).into()),
+        wall_ns: thread.ledger.wall_ns,
+        on_cpu_ns: thread.ledger.on_cpu_ns,
+        late_ns: 0,
+    }
+}
+
+/// The kernel function that asked for what the thread waits for: the innermost one that is not about waiting
+/// itself.
+fn kernel_place(kernel: &ResolvedStack) -> Option<&str> {
+    let functions = kernel.frames.iter().flat_map(|frame| frame.lines.iter().map(move |line| (frame, line)));
+    let mut named = functions.filter_map(|(frame, line)| Some((frame, line, line.symbol.as_deref()?)));
+    let place = named.find(|(frame, line, name)| !site::is_plumbing(frame, line) && !is_kernel_lock(name));
+    place.map(|(_, _, name)| name)
+}
+
+/// The kernel's functions that take a lock or sleep for it: mutexes, semaphores of all kinds.
+fn is_kernel_lock(symbol: &str) -> bool {
+    const PARTS: [&str; 7] = ["mutex_", "rwsem_", "down_", "__down", "percpu_", "rt_mutex", "rwlock"];
+    PARTS.iter().any(|part| symbol.trim_start_matches('_').starts_with(part.trim_start_matches('_')))
+}
+
+/// Whether a function of the allocator is between the program's innermost function and the kernel.
+fn is_in_allocator(user: &ResolvedStack) -> bool {
+    for frame in user.frames.iter().filter(|frame| frame.kind != FrameKind::Kernel) {
+        if frame.module.as_deref().is_some_and(is_allocator_library) {
+            return true;
+        }
+        for line in &frame.lines {
+            if line.symbol.as_deref().is_some_and(is_allocator_symbol) {
+                return true;
+            }
+            if !site::is_plumbing(frame, line) {
+                return false;
+            }
+        }
+    }
+    false
+}
+
+/// Those of glibc, C++, Rust, jemalloc, tcmalloc and mimalloc.
+pub(super) fn is_allocator_symbol(symbol: &str) -> bool {
+    const NAMES: [&str; 18] = [
+        "malloc",
+        "free",
+        "calloc",
+        "realloc",
+        "reallocarray",
+        "memalign",
+        "posix_memalign",
+        "aligned_alloc",
+        "valloc",
+        "cfree",
+        "mallinfo",
+        "mallinfo2",
+        "malloc_trim",
+        "operator new",
+        "operator new[]",
+        "operator delete",
+        "operator delete[]",
+        "sysmalloc",
+    ];
+    const PREFIXES: [&str; 14] = [
+        "__libc_malloc",
+        "__libc_free",
+        "__libc_calloc",
+        "__libc_realloc",
+        "__libc_memalign",
+        "_int_malloc",
+        "_int_free",
+        "_int_realloc",
+        "arena_get",
+        "__rust_alloc",
+        "je_",
+        "tc_malloc",
+        "tcmalloc::",
+        "mi_malloc",
+    ];
+    let plain = symbol.split(['(', '@']).next().unwrap_or(symbol);
+    NAMES.contains(&plain) || PREFIXES.iter().any(|prefix| symbol.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Fixture, at, case, lock_case, stack};
+    use super::*;
+    use wallprof_model::{Reason, StallReason};
+
+    #[test]
+    fn the_stalls_of_a_thread_are_found_by_time() {
+        let mut fixture = Fixture::new();
+        for id in 1..=5 {
+            fixture.stall(lock_case(id, 1, 2, 2_000_000));
+        }
+        let evidence = fixture.evidence();
+        let all: Vec<(u64, u64)> =
+            evidence.all_cases().iter().map(|case| (case.start.0, case.end.0)).collect();
+        let ids = |from: u64, to: u64| -> Vec<u64> {
+            evidence.during(ThreadKey(1), MonoNs(from), MonoNs(to)).map(|case| case.id).collect()
+        };
+        assert_eq!(ids(0, u64::MAX), [1, 2, 3, 4, 5]);
+        assert_eq!(ids(all[1].1 - 1, all[2].0 + 1), [2, 3]);
+        assert_eq!(ids(all[1].1, all[2].0), [0; 0]);
+        assert_eq!(evidence.during(ThreadKey(9), MonoNs(0), MonoNs(u64::MAX)).count(), 0);
+        assert_eq!(evidence.thread(ThreadKey(1)).map(|thread| thread.late_ns), Some(10_000_000));
+    }
+
+    #[test]
+    fn overslept_waits_make_a_thread_late_by_the_time_after_their_timeouts() {
+        let sleep = |id| StallRecord {
+            voluntary: false,
+            asked_ns: Some(20_000_000),
+            ..at(id * 30_000_000, case(id, 1, StallReason::Blocked(Reason::Sleep), 20_140_000))
+        };
+        let late_ns = |stalls: &[StallRecord]| {
+            let mut fixture = Fixture::new();
+            stalls.iter().for_each(|stall| fixture.stall(stall.clone()));
+            fixture.evidence().thread(ThreadKey(1)).map(|thread| thread.late_ns)
+        };
+        let mut stalls: Vec<_> = (1..=465).map(sleep).collect();
+        stalls.push(at(0, lock_case(466, 1, 2, 2_000_000)));
+        assert_eq!(late_ns(&stalls), Some(465 * 140_000 + 2_000_000));
+        assert_eq!(Fixture::only_finding(stalls.clone()).rule, "lock-wait", "not negligible");
+        let lock = StallReason::Blocked(Reason::Lock);
+        let locks = stalls.into_iter().map(|stall| StallRecord { reason: lock, ..stall });
+        assert_eq!(late_ns(&locks.collect::<Vec<_>>()), Some(465 * 20_140_000 + 2_000_000));
+    }
+
+    #[test]
+    fn the_allocator_is_recognised_below_the_program_only() {
+        let inside = [
+            &["__lll_lock_wait_private", "malloc", "operator new(unsigned long)", "parse"][..],
+            &["__lll_lock_wait_private", "_int_free", "release"],
+            &["syscall", "__rust_alloc", "alloc::vec::Vec<T>::push", "parse"],
+            &[
+                "syscall",
+                "base::internal::SpinLockDelay(int volatile*, int, int)",
+                "SpinLock::SlowLock()",
+                "tcmalloc::CentralFreeList::Populate()",
+                "parse",
+            ],
+        ];
+        for symbols in inside {
+            assert!(is_in_allocator(&stack(symbols)), "{symbols:?}");
+        }
+        // A stripped jemalloc has no names inside.
+        let jemalloc = |module: &str| {
+            let user = stack(&["__lll_lock_wait", "pthread_mutex_lock", "", "parse"]);
+            let mut frames = user.frames.to_vec();
+            Arc::make_mut(&mut frames[2]).module = Some(module.into());
+            ResolvedStack { frames: frames.into(), ..user }
+        };
+        assert!(is_in_allocator(&jemalloc("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2")));
+        assert!(!is_in_allocator(&jemalloc("/usr/lib/x86_64-linux-gnu/libpq.so.5")));
+        for symbols in [&["__lll_lock_wait", "pthread_mutex_lock", "parse"][..], &["parse", "malloc"], &[]] {
+            assert!(!is_in_allocator(&stack(symbols)), "{symbols:?}");
+        }
+    }
+
+    #[test]
+    fn longest_stalls_are_kept_and_voluntary_ones_dropped_first() {
+        let mut collector = Collector::default();
+        let template = lock_case(0, 1, 2, 0);
+        let most = MOST_CASES as u64;
+        for id in 0..2 * most {
+            let voluntary = id % 2 == 1;
+            let end = MonoNs(template.start.0 + if voluntary { 1_000_000 } else { id });
+            collector.add(&StallRecord { id, voluntary, end, user: None, ..template.clone() });
+        }
+        assert!(collector.cases.len() < MOST_CASES * 3 / 2);
+        let evidence = collector.finish(&Surroundings::of(&RecordingInfo::default()));
+        assert_eq!(evidence.all_cases().len(), MOST_CASES);
+        let longest_kept = evidence.all_cases().iter().any(|case| case.id == 2 * most - 2);
+        assert!(
+            longest_kept
+                && evidence.all_cases().iter().filter(|case| case.voluntary).count() < MOST_CASES / 2
+        );
+    }
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Shared code of the rules about locks: the stalls that they read, the owner of the lock and its activity
+//! meanwhile, the place where the lock was released, and the finding about it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
+
+use super::case::{Case, Party, mostly};
+use super::conclusion::{Conclusion, Problem};
+use super::evidence::Evidence;
+use super::holding::{Holding, Releases};
+use super::limits::{Delays, is_share};
+use super::spec::Reported;
+use super::{other_end, wording};
+use wallprof_analysis::tally::Tally;
+use wallprof_meaning::short_name;
+use wallprof_meaning::site::Site;
+
+/// Locks that an interpreter has one of, by software and name.
+const OF_PROCESS: [(&str, &str); 2] = [("cpython", "GIL"), ("ruby", "GVL")];
+
+/// Names of waits for space begin so, `full queue`.
+const FULL: &str = "full ";
+
+/// Holders that are followed in one wait.
+const MOST_HOLDERS: usize = 64;
+
+/// A holder is named where one of this many parts of the waits' time says who it was.
+const ENOUGH_KNOWN: u64 = 4;
+
+/// Threads hold a lock in turn where they end one of this many parts of their own waiting for it.
+const IN_TURN: u64 = 2;
+
+/// Waits for a lock that no earlier rule has reported.
+pub(super) fn waits<'e: 't, 't>(
+    evidence: &'e Evidence,
+    reported: &'t Reported,
+) -> impl Iterator<Item = &'e Case> + use<'e, 't> {
+    evidence.cases().filter(|case| is_wait(case) && !reported.has(case))
+}
+
+pub(super) fn is_wait(case: &Case) -> bool {
+    case.is_for_a_lock()
+}
+
+/// Every program waits for its locks now and then. Waits that its rules name, such as those of a database for
+/// the commit of another client, have to be a part of the time.
+pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Problem<'e>> {
+    match cases.iter().all(|case| case.said().is_some()) {
+        true => Problem::heavy(cases, delays, evidence),
+        false => Problem::unusual(cases, delays, evidence),
+    }
+}
+
+/// `a lock`, `a row lock`, `DNS`: what the threads waited for.
+pub(super) fn what(cases: &[&Case]) -> String {
+    let name = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
+    match name.as_deref() {
+        None => "a lock".to_owned(),
+        Some(name) if name.ends_with("lock") || name.ends_with("virtual thread") => format!("a {name}"),
+        Some(name) if let Some(of) = name.strip_prefix(FULL) => format!("space in a {of}"),
+        // --not-idle names the functions, not what they wait for.
+        Some("not idle") => "others".to_owned(),
+        Some(name) => name.to_owned(),
+    }
+}
+
+/// Whether the waits are for space in what the waiting threads fill, and others empty.
+pub(super) fn is_for_space(cases: &[&Case]) -> bool {
+    mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone())).is_some_and(|name| name.starts_with(FULL))
+}
+
+/// `engine waited for WHAT in take_order 7 times, …: housekeeper held it …`, where that is unusual.
+pub(super) fn conclude<'e>(
+    cases: Vec<&'e Case>,
+    evidence: &Evidence,
+    what: &str,
+    advice: impl Into<String>,
+) -> Option<Conclusion<'e>> {
+    let (problem, waited) = waited(cases, evidence, what, "")?;
+    let title = format!("{waited}{}.", holder(&problem.cases, evidence));
+    Some(problem.conclude(title, advice))
+}
+
+/// `engine waited for WHAT in take_order 7 times, 4.00 ms in all`, with `note` behind the threads' name: where
+/// the waits are unusual.
+pub(super) fn waited<'e>(
+    cases: Vec<&'e Case>,
+    evidence: &Evidence,
+    what: &str,
+    note: &str,
+) -> Option<(Problem<'e>, String)> {
+    let delays = Delays::over(&cases, Case::duration_ns);
+    let problem = problem(cases, delays, evidence)?;
+    let words = format!(
+        "{}{note} waited for {what}{} {}",
+        wording::who(&problem.cases, evidence),
+        wording::place(problem.site().as_ref()),
+        wording::delays(&delays)
+    );
+    Some((problem, words))
+}
+
+/// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in
+/// release`.
+pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
+    if is_for_space(cases) {
+        return other_end::ended(cases, evidence);
+    }
+    let release = mostly(cases, |case| case.release().cloned());
+    let release = wording::spot(release.as_ref());
+    let owner = owner_name(cases);
+    if let Some(owner) = owner {
+        let away = away(cases, evidence);
+        let ended = match release.as_str() {
+            "" if mostly_interrupted(cases) && !mostly_asked_again(cases) => {
+                " until the waits timed out".to_owned()
+            }
+            "" => String::new(),
+            spot => format!(" and released it{spot}"),
+        };
+        let function = Holding::of(cases, evidence).function().map(|function| short_name(function));
+        let inside = function.map(|function| format!(" in {function}")).filter(|place| *place != release);
+        return format!(": {owner} held it{}{away}{ended}", inside.unwrap_or_default());
+    }
+    let waker = mostly(cases, |case| case.waker.as_ref()?.by.clone());
+    let times = holding_times(cases, evidence);
+    let waited_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.duration_ns()));
+    if cases.first().is_some_and(|case| of_process(case).is_some())
+        && !is_share(times.total(), ENOUGH_KNOWN, waited_ns)
+    {
+        return computing(cases, evidence);
+    }
+    let Some(waker) = times.top().map(|(party, _)| party.clone()).or(waker) else {
+        return String::new();
+    };
+    let titled = titled(&waker, cases);
+    if !cases.iter().all(|case| case.meaning.is_some()) {
+        return format!(": {titled} released it{release}");
+    }
+    if !cases.iter().any(|case| case.meaning.as_ref().is_some_and(|meaning| meaning.holder)) {
+        return format!(": {titled} ended it{release}");
+    }
+    let away = away(cases, evidence);
+    let (longest_ns, whole_ns) = (times.top().map_or(0, |(_, ns)| ns), times.total());
+    if longest_ns <= whole_ns / 2 {
+        let waiters: HashSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
+        let by_waiter = |party: &Party| party.key.is_some_and(|holder| waiters.contains(&holder));
+        let by_waiters_ns =
+            times.ranked().into_iter().filter(|(party, _)| by_waiter(party)).map(|(_, ns)| ns).sum();
+        if is_share(by_waiters_ns, IN_TURN, whole_ns) {
+            let away = away.replacen(", itself", ", each", 1);
+            return format!(": they held it in turn{away} and released it{release}");
+        }
+        let share = wording::percent(longest_ns, whole_ns);
+        let away = away.replacen(", itself", ", the holders", 1);
+        let away = away.trim_end_matches(',');
+        return format!(
+            ": of several threads {titled} held it longest, for {share} of that time{away}, and released it{release}"
+        );
+    }
+    format!(": {titled} held it{away} and released it{release}")
+}
+
+/// The thread of the interpreter that ran for most of the waits: it had the lock, without which it could not. Ruby
+/// 3.1's waiting threads end their own waits by a timeout, so that nothing else says who that was.
+fn computing(cases: &[&Case], evidence: &Evidence) -> String {
+    let mut waits: Tally<ThreadKey> = Tally::default();
+    cases.iter().for_each(|case| waits.add(case.thread, case.duration_ns()));
+    let (Some(first), Some((waiter, waited_ns))) = (cases.first(), waits.top()) else { return String::new() };
+    let threads = evidence.threads_of(first.pid);
+    let others = threads.into_iter().filter(|key| key != waiter);
+    let ran = others.filter_map(|key| evidence.thread(key));
+    match ran.max_by_key(|thread| thread.on_cpu_ns).filter(|thread| is_share(thread.on_cpu_ns, 2, waited_ns))
+    {
+        Some(thread) => {
+            let share = wording::percent(thread.on_cpu_ns, evidence.duration_ns());
+            format!(": {} held it, and ran for {share} of the recording", thread.comm)
+        }
+        None => String::new(),
+    }
+}
+
+/// How long each thread had a lock without an owner word, of the waits' time of which the holder is known.
+fn holding_times(cases: &[&Case], evidence: &Evidence) -> Tally<Party> {
+    let mut times: Tally<Party> = Tally::default();
+    for case in cases {
+        for (party, since, until) in holders(case, evidence) {
+            times.add(party.clone(), until.0.saturating_sub(since.0));
+        }
+    }
+    times
+}
+
+/// The threads that had the lock during a wait, the last one first: the one that ended the wait had it since its own
+/// last wait for it, and before that the one that ended that wait had it. A thread that wakes another one of its
+/// interpreter has the lock of that, whatever the other one waits for.
+fn holders<'e>(case: &'e Case, evidence: &'e Evidence) -> Vec<(&'e Party, MonoNs, MonoNs)> {
+    let mut holders = Vec::new();
+    let (mut of, mut until) = (case, case.woken());
+    while holders.len() < MOST_HOLDERS {
+        let Some(party) = of.waker.as_ref().and_then(|waker| waker.by.as_ref()) else { break };
+        let is_own = |wait: &Case| match of_process(case) {
+            Some(_) => matches!(wait.reason, StallReason::Blocked(_) | StallReason::Runnable),
+            None => is_same_lock(wait, case),
+        };
+        let own = |wait: &&Case| wait.woken() < until && wait.id != of.id && is_own(wait);
+        let own = party.key.and_then(|key| evidence.during(key, case.start, until).filter(own).last());
+        let since = own.map_or(case.start, Case::woken).max(case.start);
+        holders.push((party, since, until));
+        let Some(own) = own.filter(|_| since > case.start) else { break };
+        (of, until) = (own, since);
+    }
+    holders
+}
+
+/// The owner of the lock in most of the waits. Threads of one name that have it in turn have no number.
+fn owner_name(cases: &[&Case]) -> Option<String> {
+    let mut owners: Tally<&Party> = Tally::default();
+    for case in cases {
+        if let Some(owner) = owner(case) {
+            owners.add(owner, case.late_ns());
+        }
+    }
+    let waited_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.late_ns()));
+    if !is_share(owners.total(), ENOUGH_KNOWN, waited_ns) {
+        return None;
+    }
+    let (most, ns) = owners.top()?;
+    let waiter = cases.iter().find(|case| owner(case) == Some(*most))?;
+    Some(match ns.saturating_mul(2) > owners.total() {
+        true => wording::other(most, waiter),
+        false => mostly(cases, |case| Some(wording::party(owner(case)?, case.pid)))?,
+    })
+}
+
+/// The thread that ended waits, with what its process called itself.
+fn titled(waker: &Party, cases: &[&Case]) -> String {
+    let by_it: Vec<&Case> = cases.iter().copied().filter(|case| case.waited_for() == Some(waker)).collect();
+    let title = mostly(&by_it, |case| case.title_waited_for().cloned());
+    match cases.first() {
+        Some(waiter) => wording::titled(waker, title.as_deref(), waiter),
+        None => wording::name(waker),
+    }
+}
+
+/// Whether interrupts ended most of the waits: of waits for a lock only timers do.
+fn mostly_interrupted(cases: &[&Case]) -> bool {
+    let interrupted = |case: &&&Case| case.waker.as_ref().is_some_and(|waker| waker.by.is_none());
+    cases.iter().filter(interrupted).count() * 2 > cases.len()
+}
+
+/// Whether the threads slept, to ask again: the holder does not end such a wait.
+fn mostly_asked_again(cases: &[&Case]) -> bool {
+    mostly(cases, |case| Some(case.reason)) == Some(StallReason::Blocked(Reason::Sleep))
+}
+
+/// The reason why the owner of the lock was off the CPU, where that was a fifth of the time or more.
+fn away(cases: &[&Case], evidence: &Evidence) -> String {
+    let mut why: Tally<(String, Option<Arc<Site>>)> = Tally::default();
+    let mut whole_ns = 0u64;
+    for Held { holder, since, released } in held(cases, evidence) {
+        whole_ns = whole_ns.saturating_add(released.0.saturating_sub(since.0));
+        for absence in evidence.during(holder, since, released) {
+            let by_chance = matches!(absence.reason, StallReason::Preempted | StallReason::Runnable);
+            let site = absence.site.clone().filter(|_| !by_chance);
+            why.add((wording::wait(absence), site), absence.overlap_ns(since, released));
+        }
+    }
+    if why.total() < whole_ns / 5 {
+        return String::new();
+    }
+    let Some(((reason, site), _)) = why.top() else { return String::new() };
+    let share = wording::percent(why.total(), whole_ns);
+    format!(", itself off the CPU for {share} of that time ({reason}{}),", wording::spot(site.as_ref()))
+}
+
+/// A recorded thread that had a lock while another one waited for it, and when.
+pub(super) struct Held {
+    pub holder: ThreadKey,
+    pub since: MonoNs,
+    pub released: MonoNs,
+}
+
+/// Who held the lock in each wait of which that is known: the owner that the lock names, else the threads that handed
+/// it on. The holder of a lock that was handed on is not the reason for a wait for a CPU.
+pub(super) fn held(cases: &[&Case], evidence: &Evidence) -> Vec<Held> {
+    let releases = Releases::of(cases);
+    let held = cases.iter().flat_map(|case| match owner(case) {
+        Some(owner) => {
+            let until = |holder| releases.end_of_holding(case, holder);
+            owner
+                .key
+                .map(|holder| Held { holder, since: case.start, released: until(holder) })
+                .into_iter()
+                .collect()
+        }
+        None => {
+            let of_known = |(party, since, released): (&Party, MonoNs, MonoNs)| {
+                Some(Held { holder: party.key?, since, released })
+            };
+            holders(case, evidence).into_iter().filter_map(of_known).collect::<Vec<_>>()
+        }
+    });
+    held.collect()
+}
+
+/// The name of the lock that an interpreter has for all of its threads, where the wait is for that one: whatever the
+/// function, and whatever word of it the thread waits at.
+pub(super) fn of_process(case: &Case) -> Option<&str> {
+    let meaning = case.meaning.as_ref().filter(|meaning| !meaning.idle)?;
+    let is_of_process = |&(software, name): &(&str, &str)| {
+        meaning.software.as_deref() == Some(software) && meaning.name == name
+    };
+    OF_PROCESS.iter().any(is_of_process).then_some(&*meaning.name)
+}
+
+/// Whether both are waits for one lock, as far as that is known.
+pub(super) fn is_same_lock(one: &Case, other: &Case) -> bool {
+    if let (Some(one_name), Some(other_name)) = (of_process(one), of_process(other)) {
+        return one.pid == other.pid && one_name == other_name;
+    }
+    let place = |case: &Case| case.site.as_ref().and_then(|site| site.functions.first().cloned());
+    let address = |case: &Case| case.lock.as_ref().map(|lock| (case.pid, lock.address));
+    is_wait(one) && is_wait(other) && address(one) == address(other) && place(one) == place(other)
+}
+
+fn owner(case: &Case) -> Option<&Party> {
+    case.lock.as_ref()?.owner.as_ref()
+}

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `lock-wait`: threads wait for a lock. Reports which threads waited and where, which thread held the lock,
+//! what that thread waited for itself, and where it released the lock.
+//!
+//! One finding a lock. Where its address is not known, one a waiting function. Locks of several processes of
+//! one program that are waited for at one place are one finding.
+//!
+//! False positives: a lock that is meant to be waited for (a turnstile built from a mutex). Other load may
+//! have kept the holder from running: then that load is the cause, and the title names it.
+
+use std::sync::Arc;
+
+use super::case::{Case, across_processes, grouped, mostly};
+use super::conclusion::Conclusion;
+use super::evidence::Evidence;
+use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
+use super::{lock, wording};
+use wallprof_meaning::site::Site;
+
+pub(super) const RULE: RuleSpec = RuleSpec {
+    name: "lock-wait",
+    topic: Some(Topic::Waits),
+    excludes: &[Topic::Waits],
+    cause: Cause::Program,
+    evidence: EvidenceKind::Stalls,
+    find,
+};
+
+/// JEP 491 lets a thread in `synchronized` leave its carrier from Java 24 on.
+const PINNED_ADVICE: &str = "Take a ReentrantLock in place of `synchronized` around calls that wait, or run Java 24, \
+    so that the thread leaves its carrier to others.";
+
+const SPACE_ADVICE: &str = "Let the readers take what they read faster, or let there be more of them. More space helps \
+    where they are slow for moments only.";
+
+/// Which lock: the one of its process; its address in a process; what it is called, where the threads of a program
+/// say so by their wakeups; else where it is waited for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LockKey {
+    OfProcess(u32, String),
+    At(u32, u64),
+    Of(Arc<str>, String, Option<Arc<str>>),
+    In(u32, Option<Arc<Site>>),
+}
+
+fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
+    by_lock(evidence, reported, |cases| conclude(cases, evidence))
+}
+
+/// What `conclude` says of the waits that are left, for each lock. Those of several processes of one program at
+/// one place are together, where each is a problem.
+pub(super) fn by_lock<'e>(
+    evidence: &'e Evidence,
+    reported: &Reported,
+    conclude: impl Fn(Vec<&'e Case>) -> Option<Conclusion<'e>>,
+) -> Vec<Conclusion<'e>> {
+    let waits = lock::waits(evidence, reported).filter(|case| !case.in_allocator);
+    let locks = grouped(waits, |case| lock_key(case, evidence));
+    let place = |cases: &[&Case]| (evidence.program(cases[0]), mostly(cases, |case| case.site.clone()));
+    let locks = across_processes(locks.into_values(), place, |cases| conclude(cases.to_vec()).is_some());
+    locks.into_iter().filter_map(conclude).collect()
+}
+
+fn lock_key(case: &Case, evidence: &Evidence) -> LockKey {
+    if let Some(name) = lock::of_process(case) {
+        return LockKey::OfProcess(case.pid, name.to_owned());
+    }
+    let address = case.lock.as_ref().map(|lock| lock.address).filter(|&address| address != 0);
+    match (address, &case.meaning) {
+        (Some(address), _) => LockKey::At(case.pid, address),
+        (None, Some(meaning)) => {
+            let function = case.site.as_ref().and_then(|site| site.functions.first().cloned());
+            LockKey::Of(evidence.program(case), meaning.name.clone(), function)
+        }
+        (None, None) => LockKey::In(case.pid, case.site.clone()),
+    }
+}
+
+fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let advice = advice(&cases);
+    let what = lock::what(&cases);
+    lock::conclude(cases, evidence, &what, advice)
+}
+
+fn advice(cases: &[&Case]) -> String {
+    if lock::is_for_space(cases) {
+        return SPACE_ADVICE.to_owned();
+    }
+    let meaning = mostly(cases, |case| case.meaning.clone());
+    if let Some(meaning) = meaning.filter(|meaning| !meaning.holder) {
+        if &*meaning.name == "pinned virtual thread" {
+            return PINNED_ADVICE.to_owned();
+        }
+        return format!("Make the {} faster, or do not wait for it on this path.", meaning.name);
+    }
+    let meaning = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
+    if let Some(advice) = meaning.as_deref().and_then(advice_about) {
+        return advice.to_owned();
+    }
+    let release = mostly(cases, |case| case.release().cloned());
+    let holder = match wording::spot(release.as_ref()).as_str() {
+        "" => "Hold the lock for less time".to_owned(),
+        spot => format!("Hold the lock for less time where it is released{spot}"),
+    };
+    format!(
+        "{holder}: move what is slow out of it, split it, or keep the path that must not wait away from it."
+    )
+}
+
+/// What helps with waits that are no mutex's.
+fn advice_about(meaning: &str) -> Option<&'static str> {
+    Some(match meaning {
+        "GIL" | "GVL" => {
+            "One thread at a time runs the interpreter's code: move what computes to another process, or to native code \
+             that gives the lock away meanwhile."
+        }
+        "garbage collection" => {
+            "Allocate less on busy paths, give the heap more memory, or use a collector that pauses for less time."
+        }
+        "safepoint" | "VM operation" => {
+            "All threads wait while the virtual machine stops them: look at what asks for the stops (-Xlog:safepoint), \
+             such as collections, and at threads that are late to stop."
+        }
+        "row lock" | "unique key" | "transaction lock" | "advisory lock" => {
+            "Commit sooner after the change: let a transaction wait for nothing while it has the lock, take such locks late \
+             in it, and change one row from fewer places at a time."
+        }
+        "table lock" | "metadata lock" | "relation extension lock" | "heavyweight lock" => {
+            "End transactions that use the table sooner, and change its definition while none is open, or with a short \
+             timeout for the lock."
+        }
+        "database lock" => {
+            "Keep transactions that write short, and use write-ahead logging (PRAGMA journal_mode=WAL), with which readers \
+             do not wait for them."
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Fixture, WALL_NS, at, case, lock_case, stack};
+    use super::*;
+    use wallprof_model::profile::{LockRecord, StallRecord, WakerRecord};
+    use wallprof_model::{Meaning, MeaningSource, MonoNs, Reason, StallReason, ThreadKey};
+
+    #[test]
+    fn waiter_holder_and_release_are_named() {
+        let found = Fixture::only_finding((1..=7).map(|id| lock_case(id, 1, 2, 870_000)));
+        assert_eq!(
+            found.title,
+            "thread-1 of app waited for a lock in take_order (called by handle_tick) 7 times, 6.09 ms in all, \
+             up to 870 µs: thread-2 held it and released it in release_order."
+        );
+        assert!(found.advice.contains("in release_order"), "{}", found.advice);
+        assert_eq!((found.rule.as_str(), found.count, found.max_ns), (RULE.name, 7, 870_000));
+        assert_eq!(found.threads, [ThreadKey(1)]);
+        assert_eq!(found.stalls, (1..=7).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn function_in_which_the_holder_ran_and_let_go_is_named() {
+        let sampled = |id| {
+            let wait = lock_case(id, 1, 2, 2_000_000);
+            let release = stack(&["unlock", "sweep_registry", "run"]);
+            let waker = wait.waker.clone().map(|waker| WakerRecord { user: Some(release), ..waker });
+            let owner_sample = Some((wait.start, stack(&["spin", "sweep_registry", "run"])));
+            StallRecord { waker, owner_sample, ..wait }
+        };
+        let found = Fixture::only_finding((1..=3).map(sampled));
+        let expected = ": thread-2 held it in sweep_registry and released it in unlock.";
+        assert!(found.title.ends_with(expected), "{}", found.title);
+    }
+
+    #[test]
+    fn owner_that_slept_is_reported() {
+        let wait = at(0, lock_case(1, 1, 2, 4_000_000));
+        let sleep = at(1_000_000, case(2, 2, StallReason::Blocked(Reason::Sleep), 2_000_000));
+        let found = Fixture::only_finding([wait, sleep]);
+        let expected =
+            "thread-2 held it, itself off the CPU for 50 % of that time (sleep in work), and released it";
+        assert!(found.title.contains(expected), "{}", found.title);
+        assert_eq!(found.stalls, [1]);
+    }
+
+    #[test]
+    fn without_an_owner_the_waker_is_named() {
+        let ownerless = |id| StallRecord { lock: None, ..lock_case(id, 1, 2, 2_000_000) };
+        let found = Fixture::only_finding((1..=3).map(ownerless));
+        assert!(
+            found.title.ends_with("up to 2.00 ms: thread-2 released it in release_order."),
+            "{}",
+            found.title
+        );
+    }
+
+    #[test]
+    fn a_wait_that_timed_out_was_not_released() {
+        let timed_out = |id| {
+            let wait = lock_case(id, 1, 2, 2_000_000);
+            let waker = wait.waker.clone().map(|waker| WakerRecord { thread: None, ..waker });
+            StallRecord { waker, ..wait }
+        };
+        let found = Fixture::only_finding((1..=3).map(timed_out));
+        assert!(found.title.ends_with("thread-2 held it until the waits timed out."), "{}", found.title);
+        assert!(!found.advice.contains("released"), "{}", found.advice);
+    }
+
+    #[test]
+    fn holder_of_what_the_waiter_asked_for_again_and_again_is_named() {
+        let polled = |id| {
+            let wait = lock_case(id, 1, 2, 20_000_000);
+            let waker = wait.waker.clone().map(|waker| WakerRecord { thread: None, ..waker });
+            StallRecord {
+                waker,
+                reason: StallReason::Blocked(Reason::Sleep),
+                ..said_of(wait, "database lock")
+            }
+        };
+        let found = Fixture::only_finding((1..=3).map(polled));
+        assert!(found.title.ends_with("up to 20.0 ms: thread-2 held it."), "{}", found.title);
+    }
+
+    /// A wait that a rule gives a name.
+    fn said(id: u64, name: &str, holder: bool, ns: u64) -> StallRecord {
+        let meaning = Meaning { holder, ..meaning(name) };
+        StallRecord { meaning: Some(Arc::new(meaning)), ..learned(id, 1, 2, ns) }
+    }
+
+    fn said_of(wait: StallRecord, name: &str) -> StallRecord {
+        StallRecord { meaning: Some(Arc::new(meaning(name))), ..wait }
+    }
+
+    fn meaning(name: &str) -> Meaning {
+        let (name, software) = (name.into(), Some("engine".into()));
+        Meaning { name, software, idle: false, holder: true, source: MeaningSource::Stack }
+    }
+
+    #[test]
+    fn named_waits_are_reported_where_they_are_a_part_of_the_time() {
+        let few = (1..=10).map(|id| said(id, "row lock", true, 900_000));
+        assert_eq!(Fixture::findings(few), []);
+        let found = Fixture::only_finding([said(1, "row lock", true, 25_000_000)]);
+        assert!(found.title.contains("waited for a row lock in take_order"), "{}", found.title);
+    }
+
+    #[test]
+    fn pinned_virtual_thread_has_an_advice_of_its_own() {
+        let found = Fixture::only_finding([said(1, "pinned virtual thread", false, 25_000_000)]);
+        assert!(found.title.contains("waited for a pinned virtual thread in"), "{}", found.title);
+        assert!(found.advice.contains("ReentrantLock"), "{}", found.advice);
+    }
+
+    #[test]
+    fn what_is_no_lock_is_not_held() {
+        let found = Fixture::only_finding([said(1, "DNS", false, 25_000_000)]);
+        assert!(
+            found.title.ends_with("for DNS in take_order (called by handle_tick) for 25.0 ms: thread-2 ended it in release_order."),
+            "{}",
+            found.title
+        );
+        assert_eq!(found.advice, "Make the DNS faster, or do not wait for it on this path.");
+    }
+
+    #[test]
+    fn space_is_not_held_but_made_by_a_reader() {
+        let found = Fixture::only_finding([said(1, "full queue", false, 25_000_000)]);
+        assert!(
+            found.title.ends_with(
+                "waited for space in a queue in take_order (called by handle_tick) for 25.0 ms: thread-2 ended it in \
+                 release_order, while thread-2 was mostly running."
+            ),
+            "{}",
+            found.title
+        );
+        assert!(found.advice.contains("readers"), "{}", found.advice);
+    }
+
+    /// A wait that its waker makes one for a lock.
+    fn learned(id: u64, thread: u32, by: u32, ns: u64) -> StallRecord {
+        let (name, source) = ("lock".into(), MeaningSource::Wakers);
+        StallRecord {
+            reason: StallReason::Blocked(Reason::Wait),
+            lock: None,
+            meaning: Some(Arc::new(Meaning { name, software: None, idle: false, holder: true, source })),
+            ..lock_case(id, thread, by, ns)
+        }
+    }
+
+    #[test]
+    fn releaser_of_a_lock_without_an_owner_word_held_it() {
+        let wait = at(0, learned(1, 1, 2, 4_000_000));
+        let sleep = at(1_000_000, case(2, 2, StallReason::Blocked(Reason::Sleep), 3_000_000));
+        let found = Fixture::only_finding([wait, StallRecord { voluntary: true, ..sleep }]);
+        assert!(
+            found.title.ends_with(
+                "waited for a lock in take_order (called by handle_tick) for 4.00 ms: thread-2 held it, itself off the \
+                 CPU for 75 % of that time (sleep in work), and released it in release_order."
+            ),
+            "{}",
+            found.title
+        );
+    }
+
+    /// Waits of 4 ms of these threads, and the threads that ended them.
+    fn ended_by(waits: &[(u32, u32)]) -> String {
+        let wait = |(id, &(thread, by)): (u64, &(u32, u32))| learned(id, thread, by, 4_000_000);
+        Fixture::only_finding((1..).zip(waits).map(wait)).title
+    }
+
+    #[test]
+    fn only_waiters_hold_it_in_turn() {
+        let title = ended_by(&[(1, 2), (2, 3), (3, 1), (1, 3), (2, 1), (3, 2)]);
+        assert!(title.ends_with(": they held it in turn and released it in release_order."), "{title}");
+        let title = ended_by(&[(1, 2), (1, 2), (1, 3), (1, 4), (1, 5)]);
+        let expected =
+            ": of several threads thread-2 held it longest, for 40 % of that time, and released it in";
+        assert!(title.contains(expected), "{title}");
+        let title = ended_by(&[(1, 2), (1, 2), (1, 2), (1, 4), (1, 5)]);
+        assert!(title.ends_with(": thread-2 held it and released it in release_order."), "{title}");
+    }
+
+    #[test]
+    fn holder_with_the_name_of_the_waiter_has_its_number() {
+        let named = |id, owner: u32| {
+            let mut wait = StallRecord { comm: "worker".into(), ..lock_case(id, 1, owner, 4_000_000) };
+            let lock = wait.lock.as_mut().and_then(|lock| lock.owner.as_mut());
+            lock.expect("an owner").comm = "worker".into();
+            wait
+        };
+        let title =
+            |owners: [u32; 3]| Fixture::only_finding((1..).zip(owners).map(|(id, by)| named(id, by))).title;
+        assert!(title([2, 2, 3]).contains(": worker 102 held it"), "{}", title([2, 2, 3]));
+        assert!(title([2, 3, 4]).contains(": worker held it"), "each for a third: {}", title([2, 3, 4]));
+    }
+
+    #[test]
+    fn advice_goes_by_what_the_wait_means() {
+        let advice = |name| Fixture::only_finding([said(1, name, true, 25_000_000)]).advice;
+        for (name, words) in [
+            ("GIL", "another process"),
+            ("garbage collection", "Allocate less"),
+            ("row lock", "Commit sooner"),
+            ("metadata lock", "End transactions"),
+            ("database lock", "write-ahead"),
+            ("safepoint", "-Xlog:safepoint"),
+        ] {
+            assert!(advice(name).contains(words), "{name}: {}", advice(name));
+            assert!(!advice(name).contains("Hold the lock for less time"), "{name}: {}", advice(name));
+        }
+        assert!(
+            advice("monitor")
+                .starts_with("Hold the lock for less time where it is released in release_order")
+        );
+    }
+
+    #[test]
+    fn releaser_held_it_since_its_own_wait_for_it() {
+        let own = at(0, learned(1, 2, 3, 3_000_000));
+        let wait = at(500_000, learned(2, 1, 2, 4_000_000));
+        let sleep = at(3_000_000, case(3, 2, StallReason::Blocked(Reason::Sleep), 1_500_000));
+        let found = Fixture::findings([own, wait, StallRecord { voluntary: true, ..sleep }]);
+        assert_eq!(found.len(), 1, "one lock: {found:#?}");
+        assert!(found[0].title.contains("off the CPU for"), "{}", found[0].title);
+        assert!(!found[0].title.contains("lock in take_order),"), "not its own wait: {}", found[0].title);
+    }
+
+    /// A wait of 100 ms for the lock of an interpreter, in this function.
+    fn interpreter(id: u64, thread: u32, by: u32, function: &str) -> StallRecord {
+        let meaning = Meaning { software: Some("ruby".into()), ..meaning("GVL") };
+        let wait = StallRecord { meaning: Some(Arc::new(meaning)), ..learned(id, thread, by, 100_000_000) };
+        StallRecord { user: Some(stack(&["pthread_cond_wait", function])), ..wait }
+    }
+
+    #[test]
+    fn thread_that_computes_held_the_lock_of_the_interpreter_for_the_whole_queue() {
+        // Thread 9 gives it to thread 1, that one to 2, and that one to 3, within a millisecond.
+        let turn = |round: u64| {
+            let at_ms = |ms: u64, stall| at(round * 101_000_000 + ms * 100_000, stall);
+            [
+                at_ms(0, interpreter(round * 3 + 1, 1, 9, "nap")),
+                at_ms(1, interpreter(round * 3 + 2, 2, 1, "nap")),
+                at_ms(2, interpreter(round * 3 + 3, 3, 2, "take")),
+            ]
+        };
+        let mut found = Fixture::findings((0..5).flat_map(turn));
+        found.retain(|found| found.rule == RULE.name);
+        let [found] = &found[..] else { panic!("one lock: {found:#?}") };
+        assert!(found.title.contains("waited for GVL"), "{}", found.title);
+        assert!(found.title.contains(": thread-9 held it"), "{}", found.title);
+        assert_eq!(found.count, 15, "one lock, whatever the function");
+    }
+
+    /// Waits of thread 1 for the GVL, which end with their timeout, and one wait of thread 4 that thread 1 ends. Thread
+    /// 4 ran for `ran_ns`.
+    fn title_of_timed_out_waits(ran_ns: u64) -> String {
+        let mut fixture = Fixture::new();
+        fixture.threads.iter_mut().for_each(|thread| thread.ledger.on_cpu_ns = 0);
+        fixture.threads[3].ledger.on_cpu_ns = ran_ns;
+        for round in 1..=20 {
+            let mut wait = interpreter(round, 1, 4, "take");
+            if let Some(waker) = &mut wait.waker {
+                waker.thread = None;
+            }
+            fixture.stall(at(round * 200_000_000, wait));
+        }
+        let own = interpreter(21, 4, 1, "take");
+        fixture.stall(StallRecord { end: MonoNs(own.start.0 + 1_000_000), ..own });
+        let mut found = super::super::findings(&fixture.evidence());
+        found.retain(|found| found.rule == RULE.name);
+        let [found] = &found[..] else { panic!("one lock: {found:#?}") };
+        found.title.clone()
+    }
+
+    #[test]
+    fn holder_of_few_of_the_waits_is_not_that_of_all() {
+        let title = title_of_timed_out_waits(WALL_NS / 10 * 9);
+        assert!(title.contains(": thread-4 held it, and ran for 90 % of the recording."), "{title}");
+        let title = title_of_timed_out_waits(WALL_NS / 100);
+        assert!(!title.contains("held it"), "{title}");
+    }
+
+    #[test]
+    fn slices_of_a_wait_count_once() {
+        let slice = |id| StallRecord {
+            wait_id: Some(1),
+            asked_ns: Some(1_000_000),
+            ..at((id - 1) * 1_010_000, learned(id, 1, 2, 1_000_000))
+        };
+        let found = Fixture::only_finding((1..=5).map(slice));
+        assert_eq!((found.count, found.max_ns, found.stalls), (1, 5_040_000, vec![1]));
+    }
+
+    #[test]
+    fn idle_waits_are_no_finding() {
+        let idle = |id| {
+            let wait = learned(id, 1, 2, 5_000_000);
+            let meaning = Meaning { idle: true, ..Meaning::clone(wait.meaning.as_ref().unwrap()) };
+            StallRecord { meaning: Some(Arc::new(meaning)), voluntary: true, ..wait }
+        };
+        assert_eq!(Fixture::findings((1..=4).map(idle)), []);
+    }
+
+    #[test]
+    fn each_lock_is_a_finding_of_its_own() {
+        let other = |id| {
+            let lock = lock_case(id, 1, 2, 2_000_000);
+            StallRecord { lock: Some(LockRecord { address: 0x2000, owner: None }), ..lock }
+        };
+        let findings = Fixture::findings([lock_case(1, 1, 2, 3_000_000), other(2)]);
+        assert_eq!(findings.iter().map(|found| found.stalls.clone()).collect::<Vec<_>>(), [[1], [2]]);
+    }
+
+    #[test]
+    fn locks_of_processes_of_one_program_at_one_place_are_one_finding() {
+        let of = |id: u64, pid: u32, function: &str| {
+            let user = Some(stack(&["pthread_mutex_lock", function]));
+            let thread = ThreadKey(pid - 99);
+            StallRecord { pid, thread, user, comm: "app".into(), ..lock_case(id, 1, 9, 2_000_000) }
+        };
+        let found = Fixture::findings((1..=8).map(|id| of(id, 100 + (id % 4) as u32, "take_order")));
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].title.starts_with("4 app processes waited for a lock in"), "{}", found[0].title);
+        assert_eq!((found[0].count, found[0].threads.len()), (8, 4));
+        let elsewhere = Fixture::findings([of(1, 100, "take_order"), of(2, 101, "settle")]);
+        assert_eq!(elsewhere.len(), 2, "at two places");
+        let rare = Fixture::findings([
+            of(1, 100, "take_order"),
+            StallRecord {
+                end: MonoNs(of(2, 101, "take_order").start.0 + 200_000),
+                ..of(2, 101, "take_order")
+            },
+        ]);
+        assert_eq!((rare.len(), rare[0].count), (1, 1), "what is no finding alone is not added");
+    }
+
+    #[test]
+    fn short_voluntary_and_negligible_waits_are_none() {
+        assert_eq!(Fixture::findings((1..=4).map(|id| lock_case(id, 1, 2, 450_000))), []);
+        let voluntary = |id| StallRecord { voluntary: true, ..lock_case(id, 1, 2, 5_000_000) };
+        assert_eq!(Fixture::findings((1..=4).map(voluntary)), []);
+        let disk = case(9, 1, StallReason::Blocked(Reason::Disk), 900_000_000);
+        let findings = Fixture::findings([lock_case(1, 1, 2, 2_000_000), disk]);
+        assert!(findings.iter().all(|found| found.rule != RULE.name), "{findings:#?}");
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The other end of waits on sockets and pipes, as findings name it: the process, its address, and what it
+//! did meanwhile.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wallprof_model::ThreadKey;
+use wallprof_model::event::{Awaited, Peer, PeerProcess};
+
+use super::case::{Case, grouped, mostly};
+use super::conclusion::{Conclusion, Problem};
+use super::evidence::Evidence;
+use super::limits::{Delays, SHORTEST_BLOCK_NS};
+use super::spec::Reported;
+use super::wording;
+use wallprof_analysis::tally::Tally;
+use wallprof_meaning::site::Site;
+
+/// Waits of a finding for which the other end is looked at: the longest.
+const MOST_LOOKED_AT: usize = 100;
+
+/// The conclusions about waits that are `wanted`, one for each process, kind of wait, other end and function.
+pub(super) fn conclusions<'e>(
+    evidence: &'e Evidence,
+    reported: &Reported,
+    wanted: fn(&Case, &Peer) -> bool,
+    conclude: fn(Problem<'e>, &str, &Peer, &Evidence) -> Conclusion<'e>,
+) -> Vec<Conclusion<'e>> {
+    let is_one = |case: &&Case| {
+        !case.voluntary
+            && case.without_run_queue_ns() >= SHORTEST_BLOCK_NS
+            && !case.is_for_a_lock()
+            && !reported.has(case)
+            && case.peer.as_ref().is_some_and(|peer| wanted(case, peer))
+    };
+    let cases: Vec<&Case> = evidence.cases().filter(is_one).collect();
+    // One wait of several may lack its process: it has not ended, or came before the process was found.
+    let mut known: HashMap<(u32, u64), &str> = HashMap::new();
+    for &case in &cases {
+        if let Some(peer) = &case.peer
+            && let Some(process) = &peer.process
+        {
+            known.insert((case.pid, peer.inode), &process.comm);
+        }
+    }
+    let groups = grouped(cases.iter().copied(), |case| Key::of(case, &known));
+    let conclusions = groups.into_values().filter_map(|cases| {
+        let delays = Delays::over(&cases, Case::duration_ns);
+        let problem = Problem::heavy(cases, delays, evidence)?;
+        // Of those with a known process, the longest.
+        let longest =
+            problem.cases.iter().max_by_key(|case| (process(case).is_some(), case.duration_ns()))?;
+        let peer = longest.peer.as_deref()?;
+        let name = name(&problem.cases, peer);
+        Some(conclude(problem, &name, peer, evidence))
+    });
+    conclusions.collect()
+}
+
+/// Connections to one server are one other end.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    pid: u32,
+    comm: Arc<str>,
+    awaited: Option<Awaited>,
+    other: Option<String>,
+    site: Option<Arc<Site>>,
+}
+
+impl Key {
+    fn of(case: &Case, known: &HashMap<(u32, u64), &str>) -> Self {
+        let peer = case.peer.as_deref();
+        let process = peer.and_then(|peer| known.get(&(case.pid, peer.inode)).map(|name| (*name).to_owned()));
+        let address = || Some(peer?.remote?.to_string());
+        Key {
+            pid: case.pid,
+            comm: case.comm.clone(),
+            awaited: peer.map(|peer| peer.awaited),
+            other: process.or_else(address),
+            site: case.site.clone(),
+        }
+    }
+}
+
+/// `nginx 4711 (127.0.0.1:80)`, `10.0.0.2:5432`, `the other end`. Of several processes or addresses the name
+/// alone.
+fn name(cases: &[&Case], peer: &Peer) -> String {
+    let all = |of: fn(&Peer) -> Option<String>| {
+        let mut values: Vec<_> = cases.iter().filter_map(|case| of(case.peer.as_deref()?)).collect();
+        values.sort_unstable();
+        values.dedup();
+        if values.len() == 1 { values.pop() } else { None }
+    };
+    let address = all(|peer| peer.remote.map(|end| end.to_string()));
+    let process = match all(|peer| peer.process.as_ref().map(ToString::to_string)) {
+        Some(process) => Some(process),
+        None => peer.process.as_ref().map(|process| wording::shown(&process.comm).to_owned()),
+    };
+    match (process, address) {
+        (Some(process), Some(address)) => format!("{process} ({address})"),
+        (Some(process), None) => process,
+        (None, Some(address)) => address,
+        (None, None) => "the other end".into(),
+    }
+}
+
+/// `, while archive was in sleep in pause_reading`; nothing where the other end is not recorded, or did
+/// now this, now that.
+pub(super) fn meanwhile(cases: &[&Case], evidence: &Evidence) -> String {
+    let Some(pid) = mostly(cases, |case| process(case)?.pid) else { return String::new() };
+    // Which thread of the process it is, only a pipe shows: one process wakes the other.
+    let waker = mostly(cases, |case| case.waker_key().filter(|_| pid_of(case) == Some(pid)));
+    let threads = waker.map_or_else(|| evidence.threads_of(pid), |waker| vec![waker]);
+    let longest = longest(cases.iter().filter(|case| pid_of(case) == Some(pid)));
+    let acts = threads.iter().filter_map(|&thread| act(thread, &longest, evidence));
+    let acts: Vec<Act> = acts.collect();
+    // Of several threads, the one that ran is what the others waited for, too.
+    let mut ran = acts.iter().filter(|act| act.ran);
+    match (acts.as_slice(), ran.next(), ran.next()) {
+        ([act], ..) | (_, Some(act), None) => act.words.clone(),
+        _ => String::new(),
+    }
+}
+
+/// `: clamd 4711 ended it in answer, while clamd was mostly in sleep in scan`; nothing where interrupts ended the
+/// waits, or they have not ended.
+pub(super) fn ended(cases: &[&Case], evidence: &Evidence) -> String {
+    let Some(by) = mostly(cases, |case| case.waker.as_ref()?.by.clone()) else { return String::new() };
+    let is_by_it = |case: &&&Case| case.waker.as_ref().and_then(|waker| waker.by.as_ref()) == Some(&by);
+    let by_it: Vec<&&Case> = longest(cases.iter().filter(is_by_it));
+    let pid = by_it.first().map_or(by.pid, |case| case.pid);
+    let plain: Vec<&Case> = by_it.iter().map(|case| **case).collect();
+    let place = mostly(&plain, |case| case.release().cloned());
+    let act = by.key.and_then(|thread| act(thread, &by_it, evidence)).map(|act| act.words);
+    format!(
+        ": {} ended it{}{}",
+        wording::party(&by, pid),
+        wording::spot(place.as_ref()),
+        act.unwrap_or_default()
+    )
+}
+
+fn longest<'c, 'e>(cases: impl Iterator<Item = &'c &'e Case>) -> Vec<&'c &'e Case> {
+    let mut longest: Vec<&&Case> = cases.collect();
+    longest.sort_by_key(|case| (std::cmp::Reverse(case.duration_ns()), case.id));
+    longest.truncate(MOST_LOOKED_AT);
+    longest
+}
+
+fn process(case: &Case) -> Option<&PeerProcess> {
+    case.peer.as_ref()?.process.as_ref()
+}
+
+fn pid_of(case: &Case) -> Option<u32> {
+    process(case)?.pid
+}
+
+/// What a thread did during most of some waits.
+struct Act {
+    ran: bool,
+    words: String,
+}
+
+fn act(thread: ThreadKey, waits: &[&&Case], evidence: &Evidence) -> Option<Act> {
+    let totals = evidence.thread(thread)?;
+    let mut states: Tally<String> = Tally::default();
+    let (mut whole_ns, mut covered_ns) = (0u64, 0u64);
+    for wait in waits.iter().filter(|wait| wait.thread != thread) {
+        whole_ns = whole_ns.saturating_add(wait.woken().0.saturating_sub(wait.start.0));
+        for case in evidence.during(thread, wait.start, wait.woken()) {
+            let ns = case.overlap_ns(wait.start, wait.woken());
+            covered_ns = covered_ns.saturating_add(ns);
+            states.add(format!("{}{}", wording::what(case), wording::spot(case.site.as_ref())), ns);
+        }
+    }
+    let running_ns = whole_ns.saturating_sub(covered_ns);
+    let name = wording::shown(&totals.comm);
+    if whole_ns == 0 {
+        None
+    } else if running_ns >= whole_ns / 2 {
+        // Short waits, and idle ones of a busy recording, are not kept one by one.
+        (totals.on_cpu_ns >= running_ns)
+            .then(|| Act { ran: true, words: format!(", while {name} was mostly running") })
+    } else {
+        let (state, ns) = states.top()?;
+        (ns >= whole_ns / 2)
+            .then(|| Act { ran: false, words: format!(", while {name} was mostly in {state}") })
+    }
+}

@@ -1,0 +1,1063 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What waits mean: from rules about their stacks, and from the threads that end them.
+//!
+//! A *place* is the pair of stacks of a wait, in one program: all processes of one name. Its waiters are the
+//! threads that wait in the same innermost functions. A place waits for a lock when its own waiters end its
+//! waits, one after the other (`chain`). A queue, a pool of idle workers and a barrier look alike at the
+//! first glance, and are none.
+//!
+//! Readers search all rows of a recording ([`Waits`]). The recorder asks the same [`judge`], with the same
+//! [`timing`], [`Functions`] and [`Rules`], about what has arrived so far.
+
+mod after_sleep;
+mod chain;
+mod ends;
+mod functions;
+mod judge;
+mod rules;
+mod slices;
+mod turns;
+mod words;
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use wallprof_model::event::{Peer, PlaceVerdict, Weighted};
+use wallprof_model::meaning::Place;
+use wallprof_model::profile::{ResolvedStack, SampleRow};
+use wallprof_model::{
+    Meaning, MeaningSource, Meanings, Reason, StackId, StallReason, State, ThreadKey, WaitRow, WordMeaning,
+    WordRow, WordRules,
+};
+
+use after_sleep::AfterSleep;
+pub use chain::{Link, Timing, timing, timing_of_parked};
+use ends::{Ends, FUSE_ENDS};
+pub use functions::{FunctionId, Functions};
+pub use judge::{Shares, judge, median_depth};
+use rules::Matcher;
+pub use rules::{Rule, Rules, RulesError, RulesOfFunctions};
+use slices::Single;
+pub use slices::is_continued;
+use turns::{CpuWait, Stacks, Use};
+pub use words::WordRule;
+
+/// Innermost functions that the waiters of one lock have in common. In PostgreSQL the lock manager is the
+/// fourth, behind three of the latch that also waits for clients.
+pub const WAITERS_DEPTH: usize = 4;
+
+/// The meaning of a poll that a disk ends.
+pub const DISK: &str = "disk";
+
+/// The software of meanings that the kernel's functions say, in `waits/linux.toml`.
+pub const LINUX: &str = "linux";
+
+/// The meaning of waits for the process that serves a file system.
+pub const FILE_SERVER: &str = "file server";
+
+/// The meaning of waits for an RCU grace period.
+pub const GRACE_PERIOD: &str = "RCU grace period";
+
+/// The meanings of waits for space in a bounded queue of Python's processes, and of workers for their turn to wait for
+/// work.
+const FULL_QUEUE: &str = "full queue";
+const TURN: &str = "turn to wait for work";
+
+/// Innermost functions of waits that are judged together.
+pub const JUDGED_DEPTH: usize = 8;
+
+/// Single waits that are kept, at 64 bytes each. Of a recording with more, the first ones are judged.
+const MOST_SINGLES: usize = 1 << 20;
+
+/// Waits for a CPU that are kept, at 24 bytes each.
+const MOST_CPU_WAITS: usize = 1 << 20;
+
+/// Places that are judged, and sums of their waits. Further ones have no meaning.
+const MOST_PLACES: usize = 1 << 16;
+const MOST_SUMS: usize = 1 << 20;
+
+/// Stacks of a thread among which its loop is looked for.
+const MOST_STACKS: usize = 256;
+
+/// Takes the waits of a recording: first the samples, then the single waits.
+#[derive(Debug, Default)]
+pub struct Waits {
+    programs: HashMap<ThreadKey, u32>,
+    reasons: HashMap<Place, Reason>,
+    sums: HashMap<Ended, Sum>,
+    poll_ends: Ends,
+    /// Of waits in calls on files, among others.
+    other_ends: Ends,
+    /// User stacks of each thread, those of its waits included.
+    stacks: HashMap<ThreadKey, HashSet<StackId>>,
+    singles: Vec<Single>,
+    cpu_waits: Vec<CpuWait>,
+    /// By stall, the meanings of words.
+    words: HashMap<u64, Arc<WordMeaning>>,
+    /// By stall, of waits whose other end says that the thread is idle.
+    peers: HashMap<u64, Arc<Meaning>>,
+}
+
+/// Waits of one thread at one place that one thread ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Ended {
+    place: Place,
+    thread: ThreadKey,
+    by: Ender,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Ender {
+    Thread(ThreadKey),
+    /// A thread that is not recorded, or not known.
+    Unknown,
+    Interrupt,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    ns: u64,
+    count: u64,
+}
+
+/// The program of a place, the reason of its waits, and the innermost functions. A function that takes a lock
+/// and sleeps is two places.
+type Key = (u32, Reason, Vec<FunctionId>);
+
+/// Waits that may be for a turn.
+struct Turns {
+    places: Vec<Place>,
+    /// By index among the single waits. Without a use it is for a lock, or unknown.
+    uses: Vec<(usize, Option<Use>)>,
+}
+
+/// The time of waits by what they are for, ns.
+#[derive(Debug, Default)]
+struct Sums {
+    space: u64,
+    turn: u64,
+    other: u64,
+}
+
+impl Sums {
+    fn add(&mut self, what: Option<Use>, ns: u64) {
+        let sum = match what {
+            Some(Use::Space) => &mut self.space,
+            Some(Use::Turn) => &mut self.turn,
+            None => &mut self.other,
+        };
+        *sum = sum.saturating_add(ns);
+    }
+
+    /// What more than half of the time is for.
+    fn most(&self) -> Option<Use> {
+        let half = (self.space + self.turn + self.other) / 2;
+        match (self.space > half, self.turn > half) {
+            (true, _) => Some(Use::Space),
+            (_, true) => Some(Use::Turn),
+            _ => None,
+        }
+    }
+}
+
+/// The waits of equal innermost functions.
+#[derive(Debug, Default)]
+struct Group {
+    waiters: HashSet<ThreadKey>,
+    places: Vec<Place>,
+}
+
+impl Waits {
+    /// For a recording of threads of these processes. Processes of one name are one program.
+    pub fn new(processes: &[(ThreadKey, String)]) -> Self {
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let mut programs = HashMap::with_capacity(processes.len());
+        for (thread, process) in processes {
+            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+            let program = *numbers.entry(process.as_str()).or_insert(next);
+            programs.insert(*thread, program);
+        }
+        Waits { programs, ..Waits::default() }
+    }
+
+    pub fn add_sample(&mut self, sample: &SampleRow) {
+        let Weighted::State(state) = sample.what else { return };
+        let stacks = [(Some(sample.thread), sample.user)];
+        let waker = sample.waker.as_ref();
+        for (thread, user) in stacks.into_iter().chain(waker.map(|waker| (waker.thread, waker.user))) {
+            if let (Some(thread), Some(user)) = (thread, user) {
+                let stacks = self.stacks.entry(thread).or_default();
+                if stacks.len() < MOST_STACKS {
+                    stacks.insert(user);
+                }
+            }
+        }
+        let (State::Blocked(reason), Some(&program)) = (state, self.programs.get(&sample.thread)) else {
+            return;
+        };
+        let place = Place { program, user: sample.user, kernel: sample.kernel };
+        if !self.meet(place, reason) {
+            return;
+        }
+        let ends = match reason {
+            Reason::Poll => Some(&mut self.poll_ends),
+            Reason::Other => Some(&mut self.other_ends),
+            _ => None,
+        };
+        if let Some(ends) = ends {
+            let (kernel, thread) = waker.map_or((None, None), |waker| (waker.kernel, waker.thread));
+            ends.add(place, kernel, thread, sample.weight);
+        }
+        let by = match waker {
+            Some(waker) if waker.interrupt => Ender::Interrupt,
+            Some(waker) => waker.thread.map_or(Ender::Unknown, Ender::Thread),
+            None => Ender::Unknown,
+        };
+        let ended = Ended { place, thread: sample.thread, by };
+        if self.sums.len() == MOST_SUMS && !self.sums.contains_key(&ended) {
+            return;
+        }
+        let sum = self.sums.entry(ended).or_default();
+        sum.ns = sum.ns.saturating_add(sample.weight);
+        sum.count = sum.count.saturating_add(sample.count);
+    }
+
+    pub fn add_wait(&mut self, wait: &WaitRow) {
+        let Some(&program) = self.programs.get(&wait.thread) else { return };
+        if self.cpu_waits.len() < MOST_CPU_WAITS {
+            self.cpu_waits.extend(CpuWait::of(wait));
+        }
+        let is_kept = match wait.reason {
+            StallReason::Blocked(reason) => {
+                let place = Place { program, user: wait.user, kernel: wait.kernel };
+                // A thread that runs while the recording ends may be in its next wait when the recorder reads the
+                // stack of the open one. In the place of a lock that is no other reason.
+                let is_of_next = wait.open && self.reasons.get(&place) == Some(&Reason::Lock);
+                is_of_next || self.meet(place, reason)
+            }
+            // A slice that was blocked for less time than it then waited for a CPU.
+            StallReason::Runnable => wait.asked_ns.is_some() && wait.blocked_ns > 0,
+            _ => false,
+        };
+        if is_kept && self.singles.len() < MOST_SINGLES {
+            self.singles.extend(Single::new(wait));
+        }
+    }
+
+    /// Takes what a word in memory said.
+    pub fn add_word(&mut self, row: &WordRow, rules: &Rules) {
+        if self.words.len() < MOST_SINGLES
+            && let Some(meaning) = rules.meaning_of(&row.word)
+        {
+            self.words.insert(row.stall, meaning);
+        }
+    }
+
+    /// Takes the other end of a wait.
+    pub fn add_peer(&mut self, stall: u64, peer: &Peer) {
+        if self.peers.len() < MOST_SINGLES
+            && let Some(meaning) = idle_by_peer(peer)
+        {
+            self.peers.insert(stall, meaning);
+        }
+    }
+
+    /// Whether a place is one of those that are judged.
+    fn meet(&mut self, place: Place, reason: Reason) -> bool {
+        let is_known = self.reasons.contains_key(&place) || self.reasons.len() < MOST_PLACES;
+        if is_known {
+            self.reasons.insert(place, reason);
+        }
+        is_known
+    }
+
+    /// The meanings by the rules, and by who ended the waits.
+    ///
+    /// # Errors
+    /// Those of `resolve`, which returns the frames of a stack.
+    pub fn finish<E>(
+        mut self,
+        rules: &Rules,
+        mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<Meanings, E> {
+        let mut meanings = Meanings::new(self.programs.clone());
+        for (stall, meaning) in std::mem::take(&mut self.words) {
+            meanings.set_word(stall, meaning);
+        }
+        for (stall, meaning) in std::mem::take(&mut self.peers) {
+            meanings.set_peer(stall, meaning);
+        }
+        self.singles.sort_unstable_by_key(|wait| (wait.thread, wait.start, wait.id));
+        self.cpu_waits.sort_unstable();
+        let mut functions = Functions::default();
+        let firsts = self.slices(&mut functions, &mut resolve)?;
+        self.attribute_slices(&firsts);
+
+        let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
+        let mut unnamed: HashSet<Place> = HashSet::new();
+        let mut matcher = Matcher::new(rules);
+        let after_sleep = self.after_sleep(rules, &mut resolve)?;
+        for (&place, &reason) in &self.reasons {
+            let user = place.user.map(&mut resolve).transpose()?;
+            let kernel = place.kernel.map(&mut resolve).transpose()?;
+            if let Some(meaning) = matcher.meaning(user.as_ref(), kernel.as_ref()) {
+                meanings.set_place(place, meaning.clone());
+            } else if let Some(meaning) = user.as_ref().and_then(|user| after_sleep.meaning(user, reason)) {
+                meanings.set_place(place, meaning.clone());
+            } else if let Some(user) = user.filter(|_| unnamed.insert(place) && self.is_learned(&place)) {
+                places.insert((place.program, place.user, place.kernel), functions.of_program(&user));
+            }
+        }
+        let own: Vec<(Place, &[FunctionId])> = places
+            .iter()
+            .map(|(&(program, user, kernel), functions)| {
+                (Place { program, user, kernel }, functions.as_slice())
+            })
+            .collect();
+        let (lock, disk) = (lock_by_wakers(), by_wakers(DISK, false));
+        let file_server = Arc::new(Meaning {
+            software: Some(LINUX.into()),
+            ..Meaning::clone(&by_wakers(FILE_SERVER, false))
+        });
+        let is_unnamed = |place: &Place| places.contains_key(&(place.program, place.user, place.kernel));
+        let turns = self.turns(|place| unnamed.contains(place), &mut resolve)?;
+        let disk_ns = self.disk_ns();
+        let disk_ns = |thread| disk_ns.get(&thread).copied().unwrap_or(0);
+        let mut for_disks = self.poll_ends.by_disks(disk_ns, &mut resolve)?;
+        for_disks.retain(is_unnamed);
+        let mut for_servers = self.other_ends.in_functions(&FUSE_ENDS, &mut resolve)?;
+        for_servers.retain(is_unnamed);
+        let others = turns.uses.iter().filter(|(_, what)| what.is_some()).map(|&(at, _)| at).collect();
+        let mut search =
+            Search { waits: &self, firsts: &firsts, others, functions, resolve, stacks: HashMap::new() };
+        for place in search.locks(&own)? {
+            meanings.set_place(place, lock.clone());
+        }
+        self.name_turns(&turns, &mut meanings);
+        for place in for_disks {
+            meanings.set_place(place, disk.clone());
+        }
+        for place in for_servers {
+            meanings.set_place(place, file_server.clone());
+        }
+        self.join_slices(&firsts, &mut meanings);
+        Ok(meanings)
+    }
+
+    /// How long each thread waited for a disk, ns.
+    fn disk_ns(&self) -> HashMap<ThreadKey, u64> {
+        let mut threads: HashMap<ThreadKey, u64> = HashMap::new();
+        for (ended, sum) in &self.sums {
+            if self.reasons.get(&ended.place) == Some(&Reason::Disk) {
+                let ns = threads.entry(ended.thread).or_default();
+                *ns = ns.saturating_add(sum.ns);
+            }
+        }
+        threads
+    }
+
+    fn is_learned(&self, place: &Place) -> bool {
+        self.reasons.get(place).is_some_and(|reason| is_learned(*reason))
+    }
+
+    fn place(&self, wait: &Single) -> Option<Place> {
+        let program = *self.programs.get(&wait.thread)?;
+        Some(Place { program, user: wait.user(), kernel: wait.kernel() })
+    }
+
+    /// What is learned from sleeps that ended with their timeout, and the waits that followed at once.
+    fn after_sleep<'r, E>(
+        &self,
+        rules: &'r Rules,
+        mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<AfterSleep<'r>, E> {
+        let mut learned = AfterSleep::new(rules);
+        let mut known: HashSet<(StackId, StackId)> = HashSet::new();
+        let singles = if learned.has_rules() { self.singles.as_slice() } else { &[] };
+        for pair in singles.windows(2) {
+            let [sleep, next] = pair else { continue };
+            let follows = sleep.thread == next.thread
+                && sleep.waker.is_none()
+                && is_continued(sleep.timed_out, sleep.end, next.start);
+            if let (true, Some(slept), Some(waits)) = (follows, sleep.user(), next.user())
+                && slept != waits
+                && known.insert((slept, waits))
+            {
+                learned.learn(&resolve(slept)?, &resolve(waits)?);
+            }
+        }
+        Ok(learned)
+    }
+
+    /// The places that wait for semaphores of Python's processes or for locks, and what the single waits there are for.
+    fn turns<E>(
+        &self,
+        is_unnamed: impl Fn(&Place) -> bool,
+        mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<Turns, E> {
+        let (mut places, mut stacks) = (Vec::new(), Stacks::default());
+        for (&place, &reason) in &self.reasons {
+            let (user, kernel) = (place.user, place.kernel);
+            match reason {
+                Reason::Lock if user.is_some() && is_unnamed(&place) => places.push(place),
+                Reason::Wait if is_unnamed(&place) => {
+                    let Some(user) = user else { continue };
+                    if turns::is_semaphore(&resolve(user)?) {
+                        stacks.semaphores.insert(user);
+                        places.push(place);
+                    }
+                }
+                Reason::Poll | Reason::Network | Reason::Ipc => {
+                    let Some(kernel) = kernel else { continue };
+                    if turns::is_next_client(&resolve(kernel)?) {
+                        stacks.next_client.insert(kernel);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Turns { uses: turns::uses(&self.singles, &self.cpu_waits, &stacks), places })
+    }
+
+    /// Names them one by one. Waits of which only sums are known are for what most others of the thread are for, or
+    /// of the program. Those that are for something else keep the meaning of the place, or are for a lock.
+    fn name_turns(&self, turns: &Turns, meanings: &mut Meanings) {
+        let of = |what: Use| match what {
+            Use::Space => of_cpython(FULL_QUEUE),
+            Use::Turn => Arc::new(Meaning { idle: true, ..Meaning::clone(&by_wakers(TURN, false)) }),
+        };
+        let (mut of_threads, mut of_programs) = (HashMap::new(), HashMap::new());
+        for (wait, what) in turns.uses.iter().map(|&(at, what)| (&self.singles[at], what)) {
+            let Some(place) = self.place(wait) else { continue };
+            of_threads.entry((wait.thread, place)).or_insert_with(Sums::default).add(what, wait.blocked_ns);
+            of_programs.entry(place.program).or_insert_with(Sums::default).add(what, wait.blocked_ns);
+        }
+        let of_program = |program: u32| of_programs.get(&program).and_then(Sums::most);
+        let mut set = Vec::new();
+        for (wait, what) in turns.uses.iter().map(|&(at, what)| (&self.singles[at], what)) {
+            let Some(place) = self.place(wait) else { continue };
+            let of_thread = of_threads.get(&(wait.thread, place)).and_then(Sums::most);
+            let other = || meanings.of_place(wait.thread, place.user, place.kernel).cloned();
+            let meaning = match what {
+                Some(what) => of(what),
+                None if of_thread.is_some() || of_program(place.program).is_some() => {
+                    other().unwrap_or_else(lock_by_wakers)
+                }
+                None => continue,
+            };
+            set.push((wait.id, wait.thread, place, meaning, of_thread.is_none() && what.is_none()));
+        }
+        for (stall, thread, place, meaning, is_of_thread) in set {
+            if is_of_thread {
+                meanings.set_thread(thread, place, meaning.clone());
+            }
+            meanings.set_stall(stall, meaning);
+        }
+        for ((thread, place), sums) in of_threads {
+            if let Some(what) = sums.most() {
+                meanings.set_thread(thread, place, of(what));
+            }
+        }
+        for place in &turns.places {
+            if of_program(place.program) == Some(Use::Turn) {
+                meanings.set_place(*place, of(Use::Turn));
+            }
+        }
+    }
+
+    /// For each single wait the index of its first slice.
+    fn slices<E>(
+        &self,
+        functions: &mut Functions,
+        mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<Vec<usize>, E> {
+        let mut stacks: HashMap<StackId, Vec<FunctionId>> = HashMap::new();
+        let mut has_same_functions = |one: StackId, other: StackId| {
+            for stack in [one, other] {
+                if let Entry::Vacant(place) = stacks.entry(stack) {
+                    place.insert(functions.whole(&resolve(stack)?));
+                }
+            }
+            Ok(functions.are_same(&stacks[&one], &stacks[&other]))
+        };
+        let mut firsts = Vec::with_capacity(self.singles.len());
+        for of_thread in self.singles.chunk_by(|one, next| one.thread == next.thread) {
+            let base = firsts.len();
+            let of_thread = slices::first_slices(of_thread, &mut has_same_functions)?;
+            firsts.extend(of_thread.into_iter().map(|first| base + first));
+        }
+        Ok(firsts)
+    }
+
+    /// The time of all slices of a wait belongs to the thread that ended the last one.
+    fn attribute_slices(&mut self, firsts: &[usize]) {
+        let mut before_ns = 0u64;
+        for at in 1..self.singles.len() {
+            let (slice, next) = (&self.singles[at - 1], &self.singles[at]);
+            if firsts[at] != firsts[at - 1] {
+                before_ns = 0;
+                continue;
+            }
+            before_ns = before_ns.saturating_add(slice.blocked_ns);
+            let (Some(waker), Some(place)) = (next.waker, self.place(slice)) else { continue };
+            let (ns, thread) = (std::mem::take(&mut before_ns), slice.thread);
+            let timer = self.sums.entry(Ended { place, thread, by: Ender::Interrupt }).or_default();
+            let moved = ns.min(timer.ns);
+            timer.ns -= moved;
+            let ended = Ended { place, thread, by: Ender::Thread(waker) };
+            let sum = self.sums.entry(ended).or_default();
+            sum.ns = sum.ns.saturating_add(moved);
+        }
+    }
+
+    /// Joins the slices of waits that are not idle. Where a built-in rule says what a place waits for, a
+    /// signal divides its waits, too: PostgreSQL looks for deadlocks after a second, and waits on.
+    fn join_slices(&self, firsts: &[usize], meanings: &mut Meanings) {
+        let mut joined: Option<usize> = None;
+        for (at, wait) in self.singles.iter().enumerate() {
+            let meaning = meaning_of(meanings, wait);
+            let before = at.checked_sub(1).filter(|_| meaning.is_some_and(|meaning| !meaning.idle));
+            let is_slice = before.is_some_and(|before| {
+                let is_ruled = meaning.is_some_and(|meaning| {
+                    matches!(meaning.source, MeaningSource::Stack | MeaningSource::Word)
+                });
+                let before_it = &self.singles[before];
+                // At one place a word can say now one thing, now another.
+                meaning == meaning_of(meanings, before_it)
+                    && (firsts[at] == firsts[before] || is_ruled && slices::goes_on(before_it, wait))
+            });
+            let first = before.filter(|_| is_slice).map(|before| joined.unwrap_or(before));
+            if let Some(first) = first {
+                meanings.join(self.singles[first].id, self.singles[first].id);
+                meanings.join(wait.id, self.singles[first].id);
+            }
+            joined = first;
+        }
+    }
+}
+
+/// The meaning of waits that their own waiters end, as those for a lock.
+pub fn lock_by_wakers() -> Arc<Meaning> {
+    by_wakers("lock", true)
+}
+
+/// The meaning of a wait in which the thread is idle because of what is at the other end.
+pub fn idle_by_peer(peer: &Peer) -> Option<Arc<Meaning>> {
+    let (name, source) = (peer.idle_name()?.into(), MeaningSource::Wakers);
+    Some(Arc::new(Meaning { name, software: None, idle: true, holder: false, source }))
+}
+
+fn by_wakers(name: &str, holder: bool) -> Arc<Meaning> {
+    let (name, source) = (name.into(), MeaningSource::Wakers);
+    Arc::new(Meaning { name, software: None, idle: false, holder, source })
+}
+
+fn of_cpython(name: &str) -> Arc<Meaning> {
+    Arc::new(Meaning { software: Some("cpython".into()), ..Meaning::clone(&by_wakers(name, false)) })
+}
+
+fn meaning_of<'m>(meanings: &'m Meanings, wait: &Single) -> Option<&'m Arc<Meaning>> {
+    meanings.of_stall(wait.id, wait.thread, wait.user(), wait.kernel())
+}
+
+/// Reasons whose waits can be for a lock that the kernel does not know, or for work.
+pub fn is_learned(reason: Reason) -> bool {
+    match reason {
+        Reason::Wait | Reason::Poll | Reason::Sleep | Reason::Child => true,
+        Reason::Network | Reason::Pipe | Reason::Ipc | Reason::Other => true,
+        Reason::Lock | Reason::Disk | Reason::Memory | Reason::Stopped => false,
+    }
+}
+
+/// Reasons of waits for what others send.
+fn is_sent(reason: Reason) -> bool {
+    matches!(reason, Reason::Pipe | Reason::Network | Reason::Ipc)
+}
+
+/// The search for locks among the places of a recording.
+struct Search<'w, R> {
+    waits: &'w Waits,
+    firsts: &'w [usize],
+    /// Single waits that are known to be for no lock, by index.
+    others: HashSet<usize>,
+    functions: Functions,
+    resolve: R,
+    /// The functions of user stacks.
+    stacks: HashMap<StackId, Arc<[FunctionId]>>,
+}
+
+impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
+    /// The places that wait for a lock.
+    fn locks(&mut self, places: &[(Place, &[FunctionId])]) -> Result<Vec<Place>, E> {
+        let mut waiters: HashMap<Key, Group> = HashMap::new();
+        let mut judged: BTreeMap<Key, Group> = BTreeMap::new();
+        let mut keys: HashMap<Place, (Key, Key)> = HashMap::new();
+        for &(place, functions) in places {
+            let reason = self.waits.reasons.get(&place).copied().unwrap_or(Reason::Other);
+            let key =
+                |depth: usize| (place.program, reason, functions[..functions.len().min(depth)].to_vec());
+            let (wide, narrow) = (key(self.functions.waiters_depth(functions)), key(JUDGED_DEPTH));
+            waiters.entry(wide.clone()).or_default().places.push(place);
+            judged.entry(narrow.clone()).or_default().places.push(place);
+            keys.insert(place, (wide, narrow));
+        }
+        for ended in self.waits.sums.keys() {
+            if let Some((wide, _)) = keys.get(&ended.place) {
+                waiters.entry(wide.clone()).or_default().waiters.insert(ended.thread);
+            }
+        }
+        let mut sums: HashMap<Place, Vec<(&Ended, &Sum)>> = HashMap::new();
+        for (ended, sum) in &self.waits.sums {
+            sums.entry(ended.place).or_default().push((ended, sum));
+        }
+        let mut links = self.links(&keys, &waiters);
+        let parks = self.parks(&links);
+        let mut timings: HashMap<&Key, Timing> = HashMap::new();
+        let mut locks = Vec::new();
+        for group in judged.values() {
+            let Some((wide, _)) = group.places.first().and_then(|place| keys.get(place)) else { continue };
+            let Some(all) = waiters.get(wide) else { continue };
+            let ended = group.places.iter().filter_map(|place| sums.get(place)).flatten();
+            let shares = shares(ended.copied(), &all.waiters);
+            let parks = parks.get(&wide.0).filter(|_| self.functions.is_parked(&wide.2));
+            let timing = || {
+                *timings.entry(wide).or_insert_with(|| {
+                    let links = links.remove(wide).unwrap_or_default();
+                    match parks {
+                        Some(parks) => timing_of_parked(&links, parks),
+                        None => timing(&links),
+                    }
+                })
+            };
+            let depth = || self.depth(all, places).map(Some);
+            if judge(&shares, PlaceVerdict::Unknown, timing, depth)? == PlaceVerdict::NotIdle {
+                locks.extend(&group.places);
+            }
+        }
+        Ok(locks)
+    }
+
+    /// The single waits of each group of waiters, slices joined.
+    fn links(
+        &self,
+        keys: &HashMap<Place, (Key, Key)>,
+        waiters: &HashMap<Key, Group>,
+    ) -> HashMap<Key, Vec<Link>> {
+        // A thread that sends what others wait for, and never waits for it itself, keeps no lock from them.
+        let is_holder = |key: &Key, waker: &ThreadKey| {
+            !is_sent(key.1) || waiters.get(key).is_some_and(|group| group.waiters.contains(waker))
+        };
+        let mut links: HashMap<Key, Vec<Link>> = HashMap::new();
+        let singles = &self.waits.singles;
+        for (at, wait) in singles.iter().enumerate() {
+            let has_more = self.firsts.get(at + 1).is_some_and(|&first| first != at + 1);
+            let key = self.waits.place(wait).and_then(|place| keys.get(&place));
+            let (Some((wide, _)), false) = (key, has_more || self.others.contains(&at)) else { continue };
+            if wait.reason == StallReason::Runnable && self.firsts[at] == at {
+                continue;
+            }
+            links.entry(wide.clone()).or_default().push(Link {
+                thread: wait.thread.0,
+                start: singles[self.firsts[at]].start,
+                woken: wait.woken(),
+                end: wait.end,
+                waker: wait.waker.filter(|waker| is_holder(wide, waker)).map(|thread| thread.0),
+                timed_out: wait.timed_out,
+            });
+        }
+        links
+    }
+
+    /// The single waits of all parked threads, by program.
+    fn parks(&self, links: &HashMap<Key, Vec<Link>>) -> HashMap<u32, Vec<Link>> {
+        let mut parks: HashMap<u32, Vec<Link>> = HashMap::new();
+        for ((program, _, functions), links) in links {
+            if self.functions.is_parked(functions) {
+                parks.entry(*program).or_default().extend(links);
+            }
+        }
+        parks
+    }
+
+    /// How many functions are between the threads' loops and their waits: those that no other stack of the
+    /// thread has. The median of the waiters.
+    fn depth(&mut self, group: &Group, places: &[(Place, &[FunctionId])]) -> Result<usize, E> {
+        let here: HashSet<StackId> = group.places.iter().filter_map(|place| place.user).collect();
+        let of_place: HashMap<StackId, &[FunctionId]> =
+            places.iter().filter_map(|(place, functions)| Some((place.user?, *functions))).collect();
+        let mut depths = Vec::new();
+        for &thread in &group.waiters {
+            let Some(stacks) = self.waits.stacks.get(&thread) else { continue };
+            let waits: Vec<&[FunctionId]> = stacks
+                .iter()
+                .filter(|stack| here.contains(stack))
+                .filter_map(|stack| of_place.get(stack).copied())
+                .collect();
+            let others: Vec<StackId> = stacks.iter().copied().filter(|stack| !here.contains(stack)).collect();
+            let Some(wait) = waits.first() else { continue };
+            let mut common = wait.len();
+            for other in others {
+                let other = self.functions_of(other)?;
+                common = common.min(self.functions.common(wait, &other));
+            }
+            depths.push(wait.len() - common);
+        }
+        Ok(median_depth(depths))
+    }
+
+    fn functions_of(&mut self, stack: StackId) -> Result<Arc<[FunctionId]>, E> {
+        if let Some(known) = self.stacks.get(&stack) {
+            return Ok(known.clone());
+        }
+        let functions: Arc<[FunctionId]> = self.functions.of_program(&(self.resolve)(stack)?).into();
+        self.stacks.insert(stack, functions.clone());
+        Ok(functions)
+    }
+}
+
+/// What one kind of waits sums up to.
+fn shares<'w>(ended: impl Iterator<Item = (&'w Ended, &'w Sum)>, waiters: &HashSet<ThreadKey>) -> Shares {
+    let mut shares = Shares::default();
+    for (ended, sum) in ended {
+        let own = matches!(ended.by, Ender::Thread(by) if by != ended.thread && waiters.contains(&by));
+        shares.add(sum.ns, sum.count, own);
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::glob::Glob;
+    use std::convert::Infallible;
+    use wallprof_model::event::WakerStacks;
+    use wallprof_model::{EpochSecond, MonoNs};
+    use wallprof_testkit::stacks::stack;
+
+    const MS: u64 = 1_000_000;
+    const WAIT: Reason = Reason::Wait;
+
+    /// The stacks of the test's recording, by id.
+    fn resolve(id: StackId) -> Result<ResolvedStack, Infallible> {
+        Ok(stack(match id.0 {
+            1 => &["pthread_cond_wait", "take", "serve", "run"],
+            2 => &["sum", "serve", "run"],
+            3 => &["pthread_cond_wait", "next_job", "run"],
+            4 => &["pthread_cond_timedwait", "take", "serve", "run"],
+            _ => &["inet_csk_accept"],
+        }))
+    }
+
+    /// Waits of `(thread, start, end, waker)`, ms, at the place with this user stack.
+    struct Recorded(Vec<WaitRow>);
+
+    impl Recorded {
+        fn new(user: u64, waits: &[(u32, u64, u64, Option<u32>)]) -> Self {
+            let wait = |(id, &(thread, start, end, waker)): (usize, &(u32, u64, u64, Option<u32>))| WaitRow {
+                id: id as u64 + 1,
+                thread: ThreadKey(thread),
+                reason: StallReason::Blocked(WAIT),
+                start: MonoNs(start * MS),
+                end: MonoNs(end * MS),
+                blocked_ns: (end - start) * MS,
+                asked_ns: None,
+                open: false,
+                user: Some(StackId(user)),
+                kernel: None,
+                waker: waker.map(ThreadKey),
+            };
+            Recorded(waits.iter().enumerate().map(wait).collect())
+        }
+
+        fn waits(&self, programs: &[&str]) -> Waits {
+            let processes: Vec<(ThreadKey, String)> =
+                (1..).zip(programs).map(|(key, program)| (ThreadKey(key), (*program).into())).collect();
+            let mut waits = Waits::new(&processes);
+            for wait in &self.0 {
+                waits.add_sample(&SampleRow {
+                    thread: wait.thread,
+                    second: EpochSecond(0),
+                    what: Weighted::State(match wait.reason {
+                        StallReason::Blocked(reason) => State::Blocked(reason),
+                        _ => State::Runnable,
+                    }),
+                    user: wait.user,
+                    kernel: wait.kernel,
+                    waker: Some(WakerStacks {
+                        thread: wait.waker,
+                        interrupt: wait.waker.is_none(),
+                        user: Some(StackId(2)),
+                        kernel: None,
+                    }),
+                    weight: wait.blocked_ns,
+                    count: 1,
+                });
+                waits.add_wait(wait);
+            }
+            waits
+        }
+
+        fn meanings(&self, programs: &[&str]) -> Meanings {
+            let Ok(meanings) = self.waits(programs).finish(&Rules::default(), resolve);
+            meanings
+        }
+    }
+
+    /// Three threads that take a lock for 2 ms each and come back after 1 ms.
+    fn turns() -> Vec<(u32, u64, u64, Option<u32>)> {
+        let holder = |turn: u64| ((turn * 7 + turn / 5) % 3) as u32 + 1;
+        (2..60).map(|turn| (holder(turn), turn * 2 - 3, turn * 2, Some(holder(turn - 1)))).collect()
+    }
+
+    fn name(meanings: &Meanings, thread: u32, user: u64) -> Option<&str> {
+        let meaning = meanings.of_place(ThreadKey(thread), Some(StackId(user)), None);
+        meaning.map(|meaning| meaning.name.as_str())
+    }
+
+    #[test]
+    fn waits_that_their_own_waiters_end_are_for_a_lock() {
+        let turns = Recorded::new(1, &turns());
+        assert_eq!(name(&turns.meanings(&["a"; 3]), 1, 1), Some("lock"));
+        let processes = turns.meanings(&["a", "a", "a", "b"]);
+        assert_eq!(name(&processes, 2, 1), Some("lock"));
+        assert_eq!(name(&processes, 4, 1), None, "another program");
+        let strangers = turns.meanings(&["a", "b", "c"]);
+        assert_eq!(name(&strangers, 1, 1), None);
+    }
+
+    #[test]
+    fn waits_that_others_end_are_not() {
+        let by_others: Vec<_> =
+            turns().into_iter().map(|(thread, from, to, _)| (thread, from, to, Some(4))).collect();
+        assert_eq!(name(&Recorded::new(3, &by_others).meanings(&["a"; 4]), 1, 3), None);
+        let by_timers: Vec<_> =
+            turns().into_iter().map(|(thread, from, to, _)| (thread, from, to, None)).collect();
+        assert_eq!(name(&Recorded::new(3, &by_timers).meanings(&["a"; 4]), 1, 3), None);
+        let few = Recorded::new(1, &turns()[..5]);
+        assert_eq!(name(&few.meanings(&["a"; 3]), 1, 1), None, "too few to judge");
+    }
+
+    #[test]
+    fn slices_of_a_lock_are_one_wait_that_the_last_waker_ended() {
+        // Each of the waits of 3 ms looks every ms whether the lock is free.
+        let sliced: Vec<_> = turns()
+            .into_iter()
+            .flat_map(|(thread, start, end, waker)| {
+                (start..end).map(move |at| (thread, at, at + 1, waker.filter(|_| at + 1 == end)))
+            })
+            .collect();
+        let mut recorded = Recorded::new(4, &sliced);
+        for (wait, (_, _, _, waker)) in recorded.0.iter_mut().zip(&sliced) {
+            wait.asked_ns = Some(if waker.is_some() { 2 * MS } else { MS });
+        }
+        let meanings = recorded.meanings(&["a"; 3]);
+        assert_eq!(name(&meanings, 1, 4), Some("lock"));
+        assert_eq!([1, 2, 3, 4, 5, 6].map(|stall| meanings.wait_of(stall)), [1, 1, 1, 4, 4, 4].map(Some));
+        let mut whole = Recorded::new(1, &turns());
+        whole.0.truncate(40);
+        let meanings = whole.meanings(&["a"; 3]);
+        assert_eq!(meanings.wait_of(1), None, "a wait in one piece");
+    }
+
+    #[test]
+    fn signal_divides_a_wait_that_a_built_in_rule_names_and_no_other() {
+        let recorded = || Recorded::new(1, &[(1, 0, 10, None), (1, 10, 15, Some(2)), (1, 16, 17, None)]);
+        let text = "[[wait]]\nname = 'row lock'\nidle = false\nin = 'take'";
+        let mut rules = Rules::default();
+        rules.add_file(text, MeaningSource::Stack).unwrap();
+        let Ok(ruled) = recorded().waits(&["a"; 3]).finish(&rules, resolve);
+        assert_eq!([1, 2, 3].map(|stall| ruled.wait_of(stall)), [Some(1), Some(1), None]);
+        rules = Rules::default();
+        rules.add_file(&text.replace("false", "true"), MeaningSource::Stack).unwrap();
+        for rules in [rules, Rules::default()] {
+            let Ok(whole) = recorded().waits(&["a"; 3]).finish(&rules, resolve);
+            assert_eq!([1, 2, 3].map(|stall| whole.wait_of(stall)), [None; 3]);
+        }
+    }
+
+    /// The stacks of processes of Python: at one place they wait for space and for their turn, in another for a pipe.
+    fn python(id: StackId) -> Result<ResolvedStack, Infallible> {
+        Ok(stack(match id.0 {
+            1 => &["sem_wait", "_multiprocessing_SemLock_acquire", "eval", "main"],
+            2 => &["sem_wait", "PyThread_acquire_lock_timed", "eval", "run"],
+            _ => &["read", "os_read", "eval", "main"],
+        }))
+    }
+
+    /// Thread 1 fills a queue, of which thread 2 writes the items into a pipe. Threads 3 and 4 read it, in turn.
+    fn queue() -> Vec<(u32, StackId, Reason, u64, u64, u32)> {
+        (0..20u64)
+            .flat_map(|turn| {
+                let (one, other, at) = (3 + (turn % 2) as u32, 4 - (turn % 2) as u32, turn * 20);
+                [
+                    (1, StackId(1), WAIT, at, at + 19, one),
+                    (2, StackId(2), WAIT, at + 1, at + 20, 1),
+                    (one, StackId(3), Reason::Pipe, at, at + 19, 2),
+                    (other, StackId(1), WAIT, at, at + 19, one),
+                ]
+            })
+            .collect()
+    }
+
+    fn meanings_of_queue(rows: &[(u32, StackId, Reason, u64, u64, u32)]) -> Meanings {
+        let waits: Vec<_> =
+            rows.iter().map(|&(thread, _, _, from, to, waker)| (thread, from, to, Some(waker))).collect();
+        let mut recorded = Recorded::new(1, &waits);
+        for (wait, &(_, user, reason, ..)) in recorded.0.iter_mut().zip(rows) {
+            (wait.user, wait.reason) = (Some(user), StallReason::Blocked(reason));
+        }
+        let Ok(meanings) = recorded.waits(&["python3"; 4]).finish(&Rules::default(), python);
+        meanings
+    }
+
+    #[test]
+    fn processes_of_python_wait_for_space_or_for_their_turn_at_one_place() {
+        let meanings = meanings_of_queue(&queue());
+        assert_eq!(
+            [1, 3, 4].map(|thread| name(&meanings, thread, 1)),
+            [Some("full queue"), Some(TURN), Some(TURN)]
+        );
+        let of_stall = |stall, thread| meanings.of_stall(stall, ThreadKey(thread), Some(StackId(1)), None);
+        assert!(!of_stall(1, 1).unwrap().idle);
+        assert!(of_stall(4, 4).unwrap().idle);
+        assert!(of_stall(999, 3).unwrap().idle, "a wait that goes on");
+    }
+
+    #[test]
+    fn lock_of_pythons_processes_is_one_beside_a_queue() {
+        let lock = turns().into_iter().map(|(thread, from, to, waker)| {
+            (thread, StackId(1), WAIT, from + 1_000, to + 1_000, waker.unwrap_or(0))
+        });
+        let rows: Vec<_> = lock.collect();
+        assert_eq!(name(&meanings_of_queue(&rows), 1, 1), Some("lock"));
+        let mut rows = queue();
+        rows.extend(turns().iter().map(|&(thread, from, to, waker)| {
+            (thread + 10, StackId(1), WAIT, from + 1_000, to + 1_000, waker.unwrap_or(0) + 10)
+        }));
+        let last = rows.len() as u64;
+        let waits = rows.iter().map(|&(thread, _, _, from, to, waker)| (thread, from, to, Some(waker)));
+        let mut recorded = Recorded::new(1, &waits.collect::<Vec<_>>());
+        for (wait, &(_, user, reason, ..)) in recorded.0.iter_mut().zip(&rows) {
+            (wait.user, wait.reason) = (Some(user), StallReason::Blocked(reason));
+        }
+        let Ok(meanings) = recorded.waits(&["python3"; 13]).finish(&Rules::default(), python);
+        let of_stall = |stall, thread| {
+            let meaning = meanings.of_stall(stall, ThreadKey(thread), Some(StackId(1)), None);
+            meaning.map(|meaning| meaning.name.as_str())
+        };
+        assert_eq!([of_stall(4, 4), of_stall(last, 11)], [Some(TURN), Some("lock")]);
+    }
+
+    /// Thread 4 sends jobs to threads 2 and 3, and these send results to thread 1: all of them read pipes at one place.
+    #[test]
+    fn reader_of_results_waits_for_no_lock_of_the_workers_or_of_the_sender_of_their_jobs() {
+        let pipe = StackId(3);
+        let rows: Vec<(u32, StackId, Reason, u64, u64, u32)> = (1..60u64)
+            .flat_map(|turn| {
+                let (worker, at) = (2 + (turn * 7 / 5 % 2) as u32, turn * 20);
+                [
+                    (worker, pipe, Reason::Pipe, at - 10, at, 4),
+                    (1, pipe, Reason::Pipe, at - 18, at + 2, worker),
+                ]
+            })
+            .collect();
+        assert_eq!(name(&meanings_of_queue(&rows), 1, 3), None);
+    }
+
+    /// Two workers of a server wait for their turn, and for another lock at the same place now and then.
+    #[test]
+    fn lock_of_workers_is_one_beside_their_turn() {
+        let (epoll, mutex) = (StackId(3), StackId(1));
+        let mut rows: Vec<(u32, StackId, Reason, u64, u64, u32)> = (0..20u64)
+            .flat_map(|turn| {
+                let (one, other, at) = (1 + (turn % 2) as u32, 2 - (turn % 2) as u32, turn * 20);
+                [(one, epoll, Reason::Poll, at, at + 19, 9), (other, mutex, Reason::Lock, at, at + 19, one)]
+            })
+            .collect();
+        rows.push((1, mutex, Reason::Lock, 500, 505, 2));
+        let waits: Vec<_> =
+            rows.iter().map(|&(thread, _, _, from, to, waker)| (thread, from, to, Some(waker))).collect();
+        let mut recorded = Recorded::new(1, &waits);
+        for (wait, &(_, user, reason, ..)) in recorded.0.iter_mut().zip(&rows) {
+            (wait.user, wait.kernel) = (Some(user), Some(user));
+            wait.reason = StallReason::Blocked(reason);
+        }
+        let resolve = |id: StackId| -> Result<ResolvedStack, Infallible> {
+            Ok(stack(if id == epoll {
+                &["ep_poll", "epoll_wait", "serve"]
+            } else {
+                &["lock_accept", "serve"]
+            }))
+        };
+        let Ok(meanings) = recorded.waits(&["server"; 2]).finish(&Rules::default(), resolve);
+        let is_idle = |stall, thread| {
+            meanings.of_stall(stall, ThreadKey(thread), Some(mutex), Some(mutex)).unwrap().idle
+        };
+        assert!(is_idle(2, 2) && is_idle(999, 1), "their turn, and a wait that goes on");
+        assert!(!is_idle(rows.len() as u64, 1), "the other lock");
+    }
+
+    /// At the end of the recording two workers wait for their turn. A third one's sleep ended just then, and the
+    /// recorder read the stack of its next wait, which is theirs.
+    #[test]
+    fn open_wait_with_the_stack_of_the_next_one_does_not_make_a_turn_another_wait() {
+        let (epoll, mutex, open) = (StackId(3), StackId(1), StackId(6));
+        let mut rows: Vec<(u32, StackId, Reason, u64, u64, u32)> = (0..20u64)
+            .flat_map(|turn| {
+                let (one, other, at) = (1 + (turn % 2) as u32, 2 - (turn % 2) as u32, turn * 20);
+                [(one, epoll, Reason::Poll, at, at + 19, 9), (other, mutex, Reason::Lock, at, at + 19, one)]
+            })
+            .collect();
+        let last = rows.len() as u64;
+        rows.extend([
+            (1, mutex, Reason::Lock, 400, 460, 0),
+            (2, mutex, Reason::Lock, 420, 460, 0),
+            (3, mutex, Reason::Sleep, 459, 460, 0),
+        ]);
+        let waits: Vec<_> =
+            rows.iter().map(|&(thread, _, _, from, to, _)| (thread, from, to, None)).collect();
+        let mut recorded = Recorded::new(1, &waits);
+        for (wait, &(_, user, reason, .., waker)) in recorded.0.iter_mut().zip(&rows) {
+            (wait.user, wait.kernel) = (Some(user), Some(user));
+            (wait.reason, wait.waker) = (StallReason::Blocked(reason), Some(ThreadKey(waker)));
+            if wait.id > last {
+                (wait.open, wait.kernel, wait.waker) = (true, Some(open), None);
+            }
+        }
+        // Open waits have no sample yet.
+        let mut waits =
+            Recorded(recorded.0.iter().filter(|wait| !wait.open).cloned().collect()).waits(&["server"; 3]);
+        recorded.0.iter().filter(|wait| wait.open).for_each(|wait| waits.add_wait(wait));
+        let resolve = |id: StackId| -> Result<ResolvedStack, Infallible> {
+            Ok(stack(if id == epoll {
+                &["ep_poll", "epoll_wait", "serve"]
+            } else {
+                &["lock_accept", "serve"]
+            }))
+        };
+        let Ok(meanings) = waits.finish(&Rules::default(), resolve);
+        let name = |stall, thread| {
+            let meaning = meanings.of_stall(stall, ThreadKey(thread), Some(mutex), Some(open));
+            meaning.map(|meaning| meaning.name.as_str())
+        };
+        assert_eq!([name(last + 1, 1), name(last + 2, 2)], [Some(TURN); 2]);
+    }
+
+    #[test]
+    fn rules_go_before_wakers() {
+        let mut rules = Rules::built_in().unwrap();
+        rules.prepend_names(&[Glob::new("take").unwrap()], &[]);
+        let Ok(meanings) = Recorded::new(1, &turns()).waits(&["a"; 3]).finish(&rules, resolve);
+        assert_eq!(name(&meanings, 1, 1), Some("idle"));
+        assert_eq!(meanings.wait_of(1), None);
+    }
+
+    #[test]
+    fn threads_that_are_not_listed_and_stacks_without_functions_have_no_meaning() {
+        let meanings = Recorded::new(1, &turns()).meanings(&["a"]);
+        assert_eq!(name(&meanings, 9, 1), None);
+        let Ok(empty) = Waits::default().finish(&Rules::default(), resolve);
+        assert_eq!(name(&empty, 1, 1), None);
+    }
+}

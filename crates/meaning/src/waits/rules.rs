@@ -1,0 +1,715 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules about the meaning of waits: what users write in `--waits` files, and what is known of software.
+//!
+//! A rule is a TOML table `[[wait]]`. It matches a stack in which a function has the name `in`, with the
+//! function `called_by` further out where the rule has one, and `directly_called_by` as its caller. Of a
+//! stack's functions the first one from the leaf that any rule matches decides, user functions before those
+//! of the kernel.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
+use wallprof_model::{FrameKind, Meaning, MeaningSource, SymbolLine};
+
+use super::words::{WordRule, WordText};
+use crate::glob::{Glob, GlobError};
+use crate::site::base_name;
+
+/// The rules that are known without a file.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("waits/cpython.toml", include_str!("../../waits/cpython.toml")),
+    ("waits/glibc.toml", include_str!("../../waits/glibc.toml")),
+    ("waits/go.toml", include_str!("../../waits/go.toml")),
+    ("waits/hotspot.toml", include_str!("../../waits/hotspot.toml")),
+    ("waits/libuv.toml", include_str!("../../waits/libuv.toml")),
+    ("waits/mysql.toml", include_str!("../../waits/mysql.toml")),
+    ("waits/postgresql.toml", include_str!("../../waits/postgresql.toml")),
+    ("waits/postgresql_words.toml", include_str!("../../waits/postgresql_words.toml")),
+    ("waits/ruby.toml", include_str!("../../waits/ruby.toml")),
+    ("waits/rust.toml", include_str!("../../waits/rust.toml")),
+    ("waits/servers.toml", include_str!("../../waits/servers.toml")),
+    ("waits/sqlite.toml", include_str!("../../waits/sqlite.toml")),
+    ("waits/linux.toml", include_str!("../../waits/linux.toml")),
+];
+
+/// The module of the kernel's functions in a rule.
+const KERNEL: &str = "[kernel]";
+
+/// A rule as its file has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleText {
+    name: String,
+    software: Option<String>,
+    idle: bool,
+    #[serde(default)]
+    holder: Option<bool>,
+    r#in: Names,
+    #[serde(default)]
+    called_by: Names,
+    #[serde(default)]
+    directly_called_by: Names,
+    #[serde(default)]
+    nearest_named_caller: Names,
+    #[serde(default)]
+    module: Names,
+    #[serde(default)]
+    after_sleep: bool,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileText {
+    #[serde(default)]
+    wait: Vec<Spanned<RuleText>>,
+    #[serde(default)]
+    word: Vec<Spanned<WordText>>,
+}
+
+/// A glob and its text. Parsed with the file, so that an error has a line and a column.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct NameGlob {
+    pub text: String,
+    pub glob: Glob,
+}
+
+impl TryFrom<String> for NameGlob {
+    type Error = GlobError;
+
+    fn try_from(text: String) -> Result<Self, GlobError> {
+        Ok(NameGlob { glob: Glob::new(&text)?, text })
+    }
+}
+
+/// One name or several, globs all.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names(Vec<NameGlob>);
+
+impl Names {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn texts(&self) -> Vec<String> {
+        self.0.iter().map(|name| name.text.clone()).collect()
+    }
+
+    pub(super) fn globs(&self) -> Vec<Glob> {
+        self.0.iter().map(|name| name.glob.clone()).collect()
+    }
+}
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(names: D) -> Result<Self, D::Error> {
+        struct OneOrSeveral;
+        impl<'de> Visitor<'de> for OneOrSeveral {
+            type Value = Names;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a name, or a list of names")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Names, E> {
+                NameGlob::try_from(text.to_owned()).map(|name| Names(vec![name])).map_err(E::custom)
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut names: A) -> Result<Names, A::Error> {
+                let mut all = Vec::new();
+                while let Some(name) = names.next_element()? {
+                    all.push(name);
+                }
+                Ok(Names(all))
+            }
+        }
+        names.deserialize_any(OneOrSeveral)
+    }
+}
+
+/// A rule about waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    pub meaning: Arc<Meaning>,
+    /// Globs of the function that the rule is about, as they are written.
+    pub functions: Vec<String>,
+    /// Globs of a function further out; empty for any.
+    pub callers: Vec<String>,
+    /// Globs of the next function further out; empty for any.
+    pub direct_callers: Vec<String>,
+    /// Globs of the next function with a name further out; empty for any. The frames between are of that
+    /// function's file.
+    pub named_callers: Vec<String>,
+    /// Globs of the function's module, which is a file name without folders; empty for any.
+    pub modules: Vec<String>,
+    /// It is about waits that follow at once on a sleep in one function, and about those through the same calls. The
+    /// modules are those of the calls.
+    pub after_sleep: bool,
+    globs: Globs,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Globs {
+    functions: Vec<Glob>,
+    callers: Vec<Glob>,
+    direct_callers: Vec<Glob>,
+    named_callers: Vec<Glob>,
+    modules: Vec<Glob>,
+}
+
+/// Rules in the order in which they are asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    rules: Vec<Rule>,
+    words: Vec<WordRule>,
+}
+
+/// Why a file has no rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RulesError(String);
+
+impl fmt::Display for RulesError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for RulesError {}
+
+impl Rules {
+    /// The built-in rules.
+    ///
+    /// # Errors
+    /// One of the files is no TOML of rules, which a test excludes.
+    pub fn built_in() -> Result<Self, RulesError> {
+        let mut rules = Rules::default();
+        for (name, text) in BUILT_IN {
+            rules
+                .add_file(text, MeaningSource::Stack)
+                .map_err(|error| RulesError(format!("{name}: {error}")))?;
+        }
+        Ok(rules)
+    }
+
+    /// Adds rules that go before those that are there.
+    ///
+    /// # Errors
+    /// The text is no TOML of rules: line, column and what is wrong there.
+    pub fn prepend_file(&mut self, text: &str) -> Result<(), RulesError> {
+        let mut first = Rules::default();
+        first.add_file(text, MeaningSource::User)?;
+        first.rules.append(&mut self.rules);
+        first.words.append(&mut self.words);
+        *self = first;
+        Ok(())
+    }
+
+    /// Makes waits in functions with these names idle, or not idle, whatever the rules say.
+    pub fn prepend_names(&mut self, idle: &[Glob], not_idle: &[Glob]) {
+        let rule = |globs: &[Glob], name: &str, idle| Rule {
+            meaning: Arc::new(Meaning {
+                name: name.into(),
+                software: None,
+                idle,
+                holder: !idle,
+                source: MeaningSource::User,
+            }),
+            functions: Vec::new(),
+            callers: Vec::new(),
+            direct_callers: Vec::new(),
+            named_callers: Vec::new(),
+            modules: Vec::new(),
+            after_sleep: false,
+            globs: Globs {
+                functions: globs.to_vec(),
+                callers: Vec::new(),
+                direct_callers: Vec::new(),
+                named_callers: Vec::new(),
+                modules: Vec::new(),
+            },
+        };
+        let added = [rule(not_idle, "not idle", false), rule(idle, "idle", true)];
+        self.rules.splice(0..0, added.into_iter().filter(|rule| !rule.globs.functions.is_empty()));
+    }
+
+    pub(super) fn add_file(&mut self, text: &str, source: MeaningSource) -> Result<(), RulesError> {
+        let located = |at: usize, message: &str| RulesError(located(text, at, message));
+        let file: FileText = toml::from_str(text).map_err(|error| match error.span() {
+            Some(span) => located(span.start, error.message()),
+            None => RulesError(error.message().to_owned()),
+        })?;
+        for rule in file.wait {
+            let start = rule.span().start;
+            self.rules.push(rule.into_inner().into_rule(source).map_err(|error| located(start, &error))?);
+        }
+        for word in file.word {
+            let start = word.span().start;
+            self.words.push(word.into_inner().into_rule().map_err(|error| located(start, &error))?);
+        }
+        Ok(())
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter()
+    }
+
+    /// The rules about waits that follow on sleeps.
+    pub(super) fn after_sleep(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| rule.after_sleep)
+    }
+
+    /// The rules about words in memory.
+    pub fn words(&self) -> impl Iterator<Item = &WordRule> {
+        self.words.iter()
+    }
+
+    /// The meaning of a wait with these stacks.
+    pub fn meaning(
+        &self,
+        user: Option<&ResolvedStack>,
+        kernel: Option<&ResolvedStack>,
+    ) -> Option<&Arc<Meaning>> {
+        self.meaning_by(&mut RulesOfFunctions::default(), user, kernel)
+    }
+
+    /// The same for many stacks, whose functions are the same ones again and again. `known` is kept from one
+    /// call to the next, with the same rules.
+    pub fn meaning_by(
+        &self,
+        known: &mut RulesOfFunctions,
+        user: Option<&ResolvedStack>,
+        kernel: Option<&ResolvedStack>,
+    ) -> Option<&Arc<Meaning>> {
+        [user, kernel].into_iter().flatten().find_map(|stack| self.meaning_of(known, stack))
+    }
+
+    fn meaning_of(&self, known: &mut RulesOfFunctions, stack: &ResolvedStack) -> Option<&Arc<Meaning>> {
+        let functions: Vec<Function<'_>> = stack.frames.iter().flat_map(functions_of).collect();
+        (0..functions.len()).find_map(|at| {
+            let (frame, symbol) = functions[at];
+            let about = known.of(self, symbol?);
+            let mut rules = about.iter().map(|&index| &self.rules[index]);
+            rules.find(|rule| rule.matches(frame, &functions[at + 1..])).map(|rule| &rule.meaning)
+        })
+    }
+}
+
+/// Which rules are about which function.
+#[derive(Default)]
+pub struct RulesOfFunctions {
+    /// By function, indices of rules.
+    about: HashMap<String, Arc<[usize]>>,
+}
+
+/// At this number of functions all are forgotten, at some 100 bytes each.
+const MOST_FUNCTIONS: usize = 16_384;
+
+impl RulesOfFunctions {
+    fn of(&mut self, rules: &Rules, function: &str) -> Arc<[usize]> {
+        if let Some(known) = self.about.get(function) {
+            return Arc::clone(known);
+        }
+        let of_function =
+            rules.rules.iter().enumerate().filter(|(_, rule)| any(&rule.globs.functions, function));
+        let about: Arc<[usize]> = of_function.map(|(index, _)| index).collect();
+        if self.about.len() == MOST_FUNCTIONS {
+            self.about.clear();
+        }
+        self.about.insert(function.to_owned(), Arc::clone(&about));
+        about
+    }
+}
+
+/// Asks the same rules about many stacks.
+pub(super) struct Matcher<'r> {
+    rules: &'r Rules,
+    known: RulesOfFunctions,
+}
+
+impl<'r> Matcher<'r> {
+    pub(super) fn new(rules: &'r Rules) -> Self {
+        Matcher { rules, known: RulesOfFunctions::default() }
+    }
+
+    pub(super) fn meaning(
+        &mut self,
+        user: Option<&ResolvedStack>,
+        kernel: Option<&ResolvedStack>,
+    ) -> Option<&'r Arc<Meaning>> {
+        self.rules.meaning_by(&mut self.known, user, kernel)
+    }
+}
+
+fn any(globs: &[Glob], name: &str) -> bool {
+    globs.iter().any(|glob| glob.matches(name))
+}
+
+/// A function of a stack. It has no name in a module without symbols.
+type Function<'a> = (&'a ResolvedFrame, Option<&'a str>);
+
+fn functions_of(frame: &Arc<ResolvedFrame>) -> impl Iterator<Item = Function<'_>> {
+    frame.lines.iter().map(move |line: &SymbolLine| (&**frame, line.symbol.as_deref()))
+}
+
+impl Rule {
+    /// Whether one of the frame's functions is one that it is about.
+    pub(super) fn is_about(&self, frame: &ResolvedFrame) -> bool {
+        let mut symbols = frame.lines.iter().filter_map(|line| line.symbol.as_deref());
+        symbols.any(|symbol| any(&self.globs.functions, symbol))
+    }
+
+    /// Whether the frame is of one of its modules.
+    pub(super) fn is_of_module(&self, frame: &ResolvedFrame) -> bool {
+        frame.module.as_deref().is_some_and(|module| any(&self.globs.modules, base_name(module)))
+    }
+
+    /// Whether it matches a stack with a function that it is about, in `frame`.
+    fn matches(&self, frame: &ResolvedFrame, outer: &[Function<'_>]) -> bool {
+        let globs = &self.globs;
+        let in_module = || match frame.kind {
+            // As a glob it would be one letter of these.
+            FrameKind::Kernel => self.modules.iter().any(|module| module == KERNEL),
+            _ => frame.module.as_deref().is_some_and(|module| any(&globs.modules, base_name(module))),
+        };
+        if self.after_sleep {
+            return false;
+        }
+        let called = |globs: &[Glob], caller: &Function<'_>| caller.1.is_some_and(|name| any(globs, name));
+        (globs.modules.is_empty() || in_module())
+            && (globs.callers.is_empty() || outer.iter().any(|caller| called(&globs.callers, caller)))
+            && (globs.direct_callers.is_empty()
+                || outer.first().is_some_and(|caller| called(&globs.direct_callers, caller)))
+            && (globs.named_callers.is_empty()
+                || nearest_named(outer).is_some_and(|caller| called(&globs.named_callers, caller)))
+    }
+}
+
+/// The next function with a name, if all frames before it are of its file: code between that has no name then
+/// belongs to the same program or library, not to another one that is stripped, too.
+fn nearest_named<'a, 's>(outer: &'a [Function<'s>]) -> Option<&'a Function<'s>> {
+    let at = outer.iter().position(|(_, name)| name.is_some())?;
+    let file = &outer[at].0.module;
+    outer[..at].iter().all(|(frame, _)| frame.module == *file).then_some(&outer[at])
+}
+
+impl RuleText {
+    fn into_rule(self, source: MeaningSource) -> Result<Rule, String> {
+        if self.name.is_empty() {
+            return Err("the name is empty: say what users of the software call this wait".into());
+        }
+        if self.idle && self.holder == Some(true) {
+            return Err(
+                "no thread holds what an idle thread waits for: leave out `holder`, or `idle = true`".into(),
+            );
+        }
+        if self.r#in.is_empty() {
+            return Err("`in` has no function: name one, or several".into());
+        }
+        Ok(Rule {
+            globs: Globs {
+                functions: self.r#in.globs(),
+                callers: self.called_by.globs(),
+                direct_callers: self.directly_called_by.globs(),
+                named_callers: self.nearest_named_caller.globs(),
+                modules: self.module.globs(),
+            },
+            meaning: Arc::new(Meaning {
+                name: self.name,
+                software: self.software,
+                idle: self.idle,
+                holder: self.holder.unwrap_or(!self.idle),
+                source,
+            }),
+            functions: self.r#in.texts(),
+            callers: self.called_by.texts(),
+            direct_callers: self.directly_called_by.texts(),
+            named_callers: self.nearest_named_caller.texts(),
+            modules: self.module.texts(),
+            after_sleep: self.after_sleep,
+        })
+    }
+}
+
+/// `line 3, column 5: unknown field …`.
+fn located(text: &str, at: usize, message: &str) -> String {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    format!("line {line}, column {column}: {message}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_testkit::stacks::kernel_stack;
+    use wallprof_testkit::stacks::{stack, strip};
+
+    fn rules(text: &str) -> Rules {
+        let mut rules = Rules::default();
+        rules.prepend_file(text).unwrap_or_else(|error| panic!("{error}"));
+        rules
+    }
+
+    fn meaning<'r>(rules: &'r Rules, symbols: &[&str]) -> Option<&'r str> {
+        rules.meaning(Some(&stack(symbols)), None).map(|meaning| meaning.name.as_str())
+    }
+
+    #[test]
+    fn built_in_rules_are_rules() {
+        assert!(Rules::built_in().unwrap().iter().count() > 0);
+    }
+
+    /// Stacks as recorded of the programs that the rules name, functions without symbols left out.
+    #[test]
+    fn waits_of_real_software_have_its_words() {
+        let rules = Rules::built_in().unwrap();
+        let meaning = |symbols: &[&str]| {
+            let meaning = rules.meaning(Some(&stack(symbols)), None)?;
+            Some((meaning.software.as_deref()?, meaning.name.as_str(), meaning.idle))
+        };
+        let locked = ["epoll_wait", "WaitEventSetWait", "WaitLatch", "ProcSleep", "LockAcquireExtended"];
+        let lock_of = |callers: &[&'static str]| meaning(&[&locked[..], callers].concat());
+        for (callers, name) in [
+            (&["XactLockTableWait", "heap_update", "PostgresMain"][..], "row lock"),
+            (&["LockTuple", "heap_update", "PostgresMain"], "row lock"),
+            (&["XactLockTableWait", "_bt_doinsert", "btinsert", "PostgresMain"], "unique key"),
+            (&["LockRelationOid", "RangeVarGetRelidExtended", "PostgresMain"], "table lock"),
+            (&["pg_advisory_lock_int8", "PostgresMain"], "advisory lock"),
+            (&["SomethingNew", "PostgresMain"], "heavyweight lock"),
+        ] {
+            assert_eq!(lock_of(callers), Some(("postgresql", name, false)));
+        }
+        for (symbols, software, name, idle) in [
+            (
+                &["epoll_wait", "WaitEventSetWait", "secure_read", "PostgresMain"][..],
+                "postgresql",
+                "client idle",
+                true,
+            ),
+            (
+                &["epoll_wait", "WaitEventSetWait", "WaitLatch", "WalWriterMain"],
+                "postgresql",
+                "background",
+                true,
+            ),
+            (&["PGSemaphoreLock", "LWLockAcquire", "ProcSleep"], "postgresql", "lightweight lock", false),
+            (&["PGSemaphoreLock", "LWLockAcquireOrWait", "XLogFlush"], "postgresql", "WAL flush", false),
+            (&["fdatasync", "XLogFlush", "PostgresMain"], "postgresql", "WAL flush", false),
+            (
+                &[
+                    "pthread_cond_timedwait",
+                    "handler::ha_index_read_map(unsigned char*)",
+                    "do_command(THD*, bool)",
+                ],
+                "mysql",
+                "row lock",
+                false,
+            ),
+            (
+                &[
+                    "pthread_cond_timedwait",
+                    "MDL_wait::timed_wait(MDL_context_owner*)",
+                    "do_command(THD*, bool)",
+                ],
+                "mysql",
+                "metadata lock",
+                false,
+            ),
+            (
+                &["pthread_cond_timedwait", "do_handle_one_connection(CONNECT*, bool)"],
+                "mysql",
+                "connections",
+                true,
+            ),
+            (&["epoll_wait", "aeProcessEvents", "processEventsWhileBlocked"], "redis", "event loop", true),
+            (&["epoll_wait", "aeMain"], "redis", "event loop", true),
+            (&["epoll_wait", "ngx_process_events_and_timers"], "nginx", "event loop", true),
+            (&["epoll_wait", "run_poll_loop"], "haproxy", "event loop", true),
+            (&["epoll_wait", "event_base_loop"], "libevent", "event loop", true),
+            (&["usleep", "sqlite3OsSleep", "sqlite3InvokeBusyHandler"], "sqlite", "database lock", false),
+            (&["poll", "__res_context_send", "getaddrinfo"], "glibc", "DNS", false),
+            (&["pthread_cond_timedwait", "rb_nogvl", "rb_ensure", "rb_vm_exec"], "ruby", "GVL", false),
+            (
+                &[
+                    "pthread_cond_wait",
+                    "rb_native_cond_wait",
+                    "rb_threadptr_execute_interrupts",
+                    "rb_vm_exec",
+                ],
+                "ruby",
+                "GVL",
+                false,
+            ),
+        ] {
+            assert_eq!(meaning(symbols), Some((software, name, idle)), "{symbols:?}");
+        }
+        assert_eq!(
+            meaning(&["pthread_cond_wait", "query_cache", "do_handle_one_connection(CONNECT*)"]),
+            None
+        );
+        assert_eq!(meaning(&["pthread_cond_wait", "rb_native_cond_wait", "rb_mutex_synchronize"]), None);
+        assert_eq!(meaning(&["pthread_cond_timedwait", "rb_thread_fd_select", "rb_ensure"]), None, "asleep");
+        assert_eq!(meaning(&["read", "rdbLoad", "aeProcessEvents", "aeMain"]), None, "the loop is blocked");
+    }
+
+    /// Kernel stacks as recorded with 6.18.
+    #[test]
+    fn waits_inside_the_kernel_have_its_words() {
+        let rules = Rules::built_in().unwrap();
+        for (symbols, name) in [
+            (&["schedule_timeout", "synchronize_rcu_normal", "__do_sys_membarrier"][..], "RCU grace period"),
+            (&["wait_for_completion_state", "__wait_rcu_gp", "synchronize_rcu_normal"], "RCU grace period"),
+            (&["schedule", "fanotify_handle_event", "send_to_group", "do_dentry_open"], "scanner"),
+            (&["seccomp_do_user_notification.isra.0", "__seccomp_filter"], "seccomp supervisor"),
+            (&["request_wait_answer", "__fuse_simple_request", "fuse_lookup_name"], "file server"),
+            (&["io_schedule", "folio_wait_bit_common", "filemap_read", "fuse_file_read_iter"], "file server"),
+            (&["schedule_timeout", "wait_woken", "n_tty_write", "file_tty_write"], "terminal"),
+            (&["schedule_timeout", "unix_wait_for_peer", "unix_dgram_sendmsg"], "datagram queue"),
+            (&["schedule_timeout", "unix_wait_for_peer", "unix_stream_connect"], "full backlog"),
+            (&["schedule", "do_msgsnd"], "full message queue"),
+            (&["schedule_hrtimeout_range_clock", "wq_sleep", "do_mq_timedsend"], "full message queue"),
+            (&["schedule", "do_msgrcv"], "messages"),
+            (&["schedule_hrtimeout_range_clock", "wq_sleep", "do_mq_timedreceive"], "messages"),
+            (&["schedule_timeout", "__break_lease", "do_dentry_open"], "file lease"),
+            (&["schedule", "autofs_wait", "autofs_mount_wait", "autofs_lookup"], "automounter"),
+            (&["__wait_for_common", "wait_for_completion_state", "kernel_clone"], "vfork"),
+            (&["wait_for_completion_killable", "wait_for_vfork_done", "kernel_clone"], "vfork"),
+            (&["wait_woken", "sk_stream_wait_close", "__tcp_close", "tcp_close"], "lingering close"),
+            (&["schedule", "anon_pipe_write", "dump_emit", "vfs_coredump", "get_signal"], "core dump"),
+            (&["__schedule", "schedule", "do_exit", "do_group_exit"], "core dump"),
+            (&["__synchronize_srcu", "fsnotify_mark_destroy_workfn"], "RCU grace period"),
+        ] {
+            let meaning =
+                |stack: ResolvedStack| rules.meaning(None, Some(&stack)).map(|meaning| meaning.name.clone());
+            assert_eq!(meaning(kernel_stack(symbols)).as_deref(), Some(name), "{symbols:?}");
+            assert_eq!(meaning(stack(symbols)), None, "functions of a program with these names");
+        }
+    }
+
+    #[test]
+    fn first_function_from_the_leaf_decides() {
+        let rules = rules(
+            "[[wait]]\nname = 'any'\nidle = true\nin = 'main*'\n
+             [[wait]]\nname = 'row lock'\nidle = false\nin = ['ProcSleep', 'Sleep?']\ncalled_by = 'Xact*'\n
+             [[wait]]\nname = 'other lock'\nsoftware = 'p'\nidle = false\nin = 'ProcSleep'",
+        );
+        assert_eq!(meaning(&rules, &["poll", "ProcSleep", "XactWait", "main"]), Some("row lock"));
+        assert_eq!(meaning(&rules, &["poll", "ProcSleep", "Relation", "main"]), Some("other lock"));
+        assert_eq!(meaning(&rules, &["XactWait", "ProcSleep", "main_loop"]), Some("other lock"));
+        assert_eq!(meaning(&rules, &["poll", "serve", "main"]), Some("any"));
+        assert_eq!(meaning(&rules, &["poll"]), None);
+    }
+
+    #[test]
+    fn direct_caller_is_the_next_function_with_or_without_a_name() {
+        let rules = rules("[[wait]]\nname = 'a'\nidle = true\nin = 'wait'\ndirectly_called_by = 'serve*'");
+        assert_eq!(meaning(&rules, &["poll", "wait", "serve_one", "main"]), Some("a"));
+        assert_eq!(meaning(&rules, &["poll", "wait", "query", "serve_one"]), None);
+        assert_eq!(meaning(&rules, &["serve_one", "wait"]), None);
+        let mut stripped = stack(&["wait", "query", "serve_one"]);
+        strip(&mut stripped, 1);
+        assert_eq!(rules.meaning(Some(&stripped), None), None);
+    }
+
+    #[test]
+    fn unnamed_frames_of_its_file_may_lie_before_the_nearest_named_caller() {
+        let rules = rules(
+            "[[wait]]\nname = 'GIL'\nidle = false\nin = 'cond_wait'\nnearest_named_caller = ['Eval*', 'Save']",
+        );
+        let in_file = |symbol: Option<&str>, file: &str| {
+            let mut frame = (*stack(&["x"]).frames[0]).clone();
+            frame.module = Some(file.into());
+            frame.lines[0].symbol = symbol.map(str::to_owned);
+            Arc::new(frame)
+        };
+        let found = |between: &[(Option<&str>, &str)]| {
+            let mut frames = vec![in_file(Some("cond_wait"), "/lib/libc.so.6")];
+            frames.extend(between.iter().map(|(symbol, file)| in_file(*symbol, file)));
+            let stack = ResolvedStack { frames: frames.into(), ..stack(&[]) };
+            rules.meaning(Some(&stack), None).is_some()
+        };
+        let (python, extension) = ("/usr/bin/python3", "/usr/lib/math.so");
+        assert!(found(&[(Some("EvalFrame"), python)]));
+        assert!(found(&[(None, python), (None, python), (Some("EvalFrame"), python)]));
+        assert!(!found(&[(None, extension), (None, python), (Some("EvalFrame"), python)]), "another file");
+        assert!(!found(&[(Some("pool_get"), python), (Some("EvalFrame"), python)]), "another function");
+        assert!(!found(&[(None, python)]), "no function at all");
+        assert!(!found(&[]));
+    }
+
+    #[test]
+    fn rule_says_whether_a_thread_holds_what_the_wait_is_for() {
+        let built_in = Rules::built_in().unwrap();
+        let without: Vec<&str> = built_in
+            .iter()
+            .filter(|rule| !rule.meaning.idle && !rule.meaning.holder)
+            .map(|rule| rule.meaning.name.as_str())
+            .collect();
+        let expected = [
+            "DNS",
+            "woken waiters",
+            "pinned virtual thread",
+            "WAL flush",
+            "WAL flush",
+            "synchronous replication",
+            "RCU grace period",
+            "scanner",
+            "seccomp supervisor",
+            "file server",
+            "file server",
+            "terminal",
+            "full backlog",
+            "datagram queue",
+            "full message queue",
+            "file lease",
+            "automounter",
+            "vfork",
+            "vfork",
+            "lingering close",
+            "core dump",
+            "core dump",
+        ];
+        assert_eq!(without, expected);
+        assert!(built_in.iter().all(|rule| !(rule.meaning.idle && rule.meaning.holder)));
+        let idle = "[[wait]]\nname = 'a'\nidle = true\nholder = true\nin = 'take'";
+        let error = Rules::default().prepend_file(idle).unwrap_err();
+        assert!(error.to_string().contains("leave out `holder`"), "{error}");
+    }
+
+    #[test]
+    fn module_and_names_of_the_user() {
+        let mut rules = rules("[[wait]]\nname = 'a'\nidle = true\nin = 'take'\nmodule = 'libother*'");
+        assert_eq!(meaning(&rules, &["take"]), None);
+        rules.prepend_file("[[wait]]\nname = 'b'\nidle = true\nin = 'take'\nmodule = ['app', 'x']").unwrap();
+        assert_eq!(meaning(&rules, &["take"]), Some("b"));
+        rules.prepend_names(&[], &[Glob::new("ta*").unwrap()]);
+        let found = rules.meaning(Some(&stack(&["take"])), None).unwrap();
+        assert_eq!((found.idle, found.source, found.name.as_str()), (false, MeaningSource::User, "not idle"));
+    }
+
+    #[test]
+    fn wrong_files_say_where() {
+        let error = |text: &str| Rules::default().prepend_file(text).unwrap_err().to_string();
+        let unknown = error("[[wait]]\nname = 'a'\nidle = true\nin = 'f'\nspeed = 3\n");
+        assert!(unknown.starts_with("line 5, column 1: unknown field `speed`"), "{unknown}");
+        let wrong = error("[[wait]]\nname = 'a'\nidle = 'yes'\nin = 'f'\n");
+        assert!(wrong.starts_with("line 3, column 8: "), "{wrong}");
+        assert!(error("[[wait]\n").starts_with("line 1, "), "{}", error("[[wait]\n"));
+        let rule = "[[wait]]\nname = 'a'\nidle = true\nin = 'f'\n";
+        for (from, to, expected) in [
+            ("in = 'f'", "in = 'b[a'", "line 8, column 6: the glob \"b[a\" has a [ without a ]"),
+            ("in = 'f'", "in = ['f', '[z-a]']", "line 8, column 6: the glob \"[z-a]\" has the range z-a"),
+            ("in = 'f'", "in = 'f'\nmodule = 'x\\'", "line 9, column 10: the glob \"x\\\\\" ends in a \\"),
+            ("in = 'f'", "in = 3", "line 8, column 6: invalid type: integer `3`, expected a name"),
+            ("in = 'f'", "in = []", "line 5, column 1: `in` has no function"),
+            ("name = 'a'", "name = ''", "line 5, column 1: the name is empty"),
+        ] {
+            let found = error(&format!("{rule}{}", rule.replace(from, to)));
+            assert!(found.starts_with(expected), "{found}");
+        }
+    }
+}

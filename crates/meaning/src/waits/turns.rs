@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Waits of workers for their turn to wait for work, and of Python's processes for space in a queue.
+//!
+//! Servers with several workers take a lock around the wait for the next client (Apache's `Mutex`, uWSGI's
+//! `--thunder-lock`), and processes of Python one around the pipe of their queue (`multiprocessing`). The others wait
+//! for the lock, and are as idle as the worker that has it. All waits for what processes of Python share are in the
+//! same functions, and Python's own functions have no names. Threads and times say which it is:
+//!
+//! ```text
+//! Queue.put   waits | woken by the consumer, which has taken an item | wakes the thread that feeds the pipe
+//! Queue.get   waits | woken by a process that got what it waited for in the pipe | waits in the pipe itself
+//! a worker    waits | woken by a worker that got what it waited for in epoll or accept | waits there itself
+//! ```
+//!
+//! A worker keeps its turn, and its place in the queue for it, while it has no CPU. That time is the machine's, and
+//! says nothing of what others wait for. The waiters for a file lock are a queue. A waiter that is woken and finds the
+//! lock taken again wakes the next one in the queue: so workers that wait for their turn wake each other.
+
+use std::collections::{HashMap, HashSet};
+
+use wallprof_model::profile::ResolvedStack;
+use wallprof_model::{FrameKind, Reason, StackId, StallReason, ThreadKey, WaitRow};
+
+use super::slices::Single;
+use crate::site;
+
+/// The module with the semaphores, where it is no part of the interpreter.
+const MODULE: &str = "_multiprocessing.";
+
+/// Its function that waits, where the interpreter has its symbols.
+const FUNCTION: &str = "_multiprocessing_SemLock_acquire";
+
+/// Innermost functions among which one of the module is: the others are of the C library.
+const DEPTH: usize = 6;
+
+/// From a wakeup to what the thread does next, ns: put() wakes the feeding thread, and may lose its CPU before.
+const NEXT_NS: u64 = 5_000_000;
+
+/// A thread's waits have a use if at least one in this many of them shows the use.
+const MOSTLY: u64 = 2;
+
+/// A thread that releases semaphores as often as this part of its own waits has a lock.
+const RELEASES: u64 = 4;
+
+/// Shorter waits for a CPU are left out, ns: each wait ends in one.
+const LEAST_CPU_WAIT_NS: u64 = 100_000;
+
+/// The kernel's functions that wait for the next client, or for any of several.
+const NEXT_CLIENT: [&str; 5] =
+    ["ep_poll", "do_epoll_wait", "inet_csk_accept", "inet_csk_wait_for_connect", "unix_accept"];
+
+/// What a wait is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Space in a bounded queue.
+    Space,
+    /// The turn to wait for work.
+    Turn,
+}
+
+/// Whether a user stack waits for such a semaphore.
+pub(super) fn is_semaphore(user: &ResolvedStack) -> bool {
+    let mut frames = user.frames.iter().filter(|frame| frame.kind != FrameKind::Kernel).take(DEPTH);
+    frames.any(|frame| {
+        let is_module =
+            frame.module.as_deref().is_some_and(|module| site::base_name(module).starts_with(MODULE));
+        let mut symbols = frame.lines.iter().filter_map(|line| line.symbol.as_deref());
+        is_module || symbols.any(|symbol| symbol.starts_with(FUNCTION))
+    })
+}
+
+/// Whether a kernel stack waits for the next client.
+pub(super) fn is_next_client(kernel: &ResolvedStack) -> bool {
+    let mut lines = kernel.frames.iter().flat_map(|frame| &frame.lines);
+    lines.any(|line| line.symbol.as_deref().is_some_and(|symbol| NEXT_CLIENT.contains(&symbol)))
+}
+
+/// The stacks of waits.
+#[derive(Debug, Default)]
+pub(super) struct Stacks {
+    /// User stacks that wait for a semaphore of Python's processes.
+    pub semaphores: HashSet<StackId>,
+    /// Kernel stacks that wait for the next client.
+    pub next_client: HashSet<StackId>,
+}
+
+impl Stacks {
+    fn is_semaphore(&self, wait: &Single) -> bool {
+        wait.reason == StallReason::Blocked(Reason::Wait)
+            && wait.user().is_some_and(|user| self.semaphores.contains(&user))
+    }
+
+    fn is_in_pipe(&self, wait: &Single) -> bool {
+        wait.reason == StallReason::Blocked(Reason::Pipe)
+    }
+
+    fn is_for_next_client(&self, wait: &Single) -> bool {
+        wait.kernel().is_some_and(|kernel| self.next_client.contains(&kernel))
+    }
+}
+
+/// A thread that could run and had no CPU, times in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CpuWait {
+    thread: ThreadKey,
+    start: u64,
+    end: u64,
+}
+
+impl CpuWait {
+    /// `None` for a wait after whose wakeup the thread ran soon, and for one that goes on.
+    pub fn of(wait: &WaitRow) -> Option<Self> {
+        let blocked_ns = match wait.reason {
+            StallReason::Preempted => 0,
+            _ => wait.blocked_ns,
+        };
+        let start = wait.start.0.saturating_add(blocked_ns);
+        let is_kept = !wait.open && wait.end.0.saturating_sub(start) >= LEAST_CPU_WAIT_NS;
+        is_kept.then_some(CpuWait { thread: wait.thread, start, end: wait.end.0 })
+    }
+}
+
+/// What the waits for semaphores and for locks are for, of all single waits by thread and start, and of the threads'
+/// waits for a CPU in the same order. The result has the index of each such wait that a known thread ended; without a
+/// use it is for a lock, or unknown.
+pub(super) fn uses(singles: &[Single], cpu_waits: &[CpuWait], stacks: &Stacks) -> Vec<(usize, Option<Use>)> {
+    let waits = |accepts: &dyn Fn(&Single) -> bool| -> Vec<usize> {
+        (0..singles.len()).filter(|&at| singles[at].waker.is_some() && accepts(&singles[at])).collect()
+    };
+    let mut uses = Vec::new();
+    let semaphores = waits(&|wait| stacks.is_semaphore(wait));
+    if !semaphores.is_empty() {
+        let inputs = Inputs::of(singles, &semaphores, |wait| stacks.is_in_pipe(wait));
+        let producers = producers(singles, &semaphores, stacks);
+        let (space, turns): (Vec<usize>, _) =
+            semaphores.into_iter().partition(|&at| producers.contains(&singles[at].thread));
+        uses.extend(space.into_iter().map(|at| (at, Some(Use::Space))));
+        uses.extend(inputs.turns(singles, cpu_waits, turns));
+    }
+    if !stacks.next_client.is_empty() {
+        let locks = waits(&|wait| wait.reason == StallReason::Blocked(Reason::Lock));
+        let inputs = Inputs::of(singles, &locks, |wait| stacks.is_for_next_client(wait));
+        uses.extend(inputs.turns(singles, cpu_waits, locks));
+    }
+    uses
+}
+
+/// The threads that mostly wait for space: after their waits they wake the thread that feeds the pipe.
+fn producers(singles: &[Single], waits: &[usize], stacks: &Stacks) -> HashSet<ThreadKey> {
+    let of = |at: &usize| &singles[*at];
+    let mut released: HashMap<ThreadKey, u64> = HashMap::new();
+    waits.iter().filter_map(|at| of(at).waker).for_each(|waker| *released.entry(waker).or_default() += 1);
+    let woken = Woken::of(singles, |wait| stacks.is_semaphore(wait));
+    let of_threads = waits.chunk_by(|one, next| of(one).thread == of(next).thread);
+    let is_producer = |of_thread: &&[usize]| {
+        let thread = of(&of_thread[0]).thread;
+        let feeds = of_thread.iter().filter(|at| woken.has(thread, of(at).end)).count() as u64;
+        let has_lock = released.get(&thread).is_some_and(|count| count * RELEASES >= of_thread.len() as u64);
+        feeds > 0 && feeds * MOSTLY >= of_thread.len() as u64 && !has_lock
+    };
+    of_threads.filter(is_producer).map(|of_thread| of(&of_thread[0]).thread).collect()
+}
+
+/// When each thread woke others that do not wait for a semaphore, by thread, ascending.
+struct Woken(HashMap<ThreadKey, Vec<u64>>);
+
+impl Woken {
+    fn of(singles: &[Single], is_semaphore: impl Fn(&Single) -> bool) -> Self {
+        let mut woken: HashMap<ThreadKey, Vec<u64>> = HashMap::new();
+        for wait in singles {
+            if let Some(waker) = wait.waker.filter(|&waker| waker != wait.thread)
+                && wait.reason == StallReason::Blocked(Reason::Wait)
+                && !is_semaphore(wait)
+            {
+                woken.entry(waker).or_default().push(wait.woken());
+            }
+        }
+        woken.values_mut().for_each(|times| times.sort_unstable());
+        Woken(woken)
+    }
+
+    /// Whether this thread woke one soon after `end`.
+    fn has(&self, thread: ThreadKey, end: u64) -> bool {
+        let Some(times) = self.0.get(&thread) else { return false };
+        times.get(times.partition_point(|at| *at < end)).is_some_and(|at| at - end <= NEXT_NS)
+    }
+}
+
+/// When a worker whose turn it was waited for work: that was its last wait before it gave the turn to another one. It
+/// may have waited for a CPU in between.
+struct Inputs {
+    /// Disjoint, ascending: start, end, and the length of all before it.
+    times: Vec<(u64, u64, u64)>,
+    workers: HashSet<ThreadKey>,
+}
+
+impl Inputs {
+    fn of(singles: &[Single], locks: &[usize], is_input: impl Fn(&Single) -> bool) -> Self {
+        let wakers: HashSet<ThreadKey> = locks.iter().filter_map(|&at| singles[at].waker).collect();
+        let mut by_thread: HashMap<ThreadKey, Vec<&Single>> = HashMap::new();
+        for wait in singles.iter().filter(|wait| wakers.contains(&wait.thread)) {
+            if let StallReason::Blocked(_) = wait.reason {
+                by_thread.entry(wait.thread).or_default().push(wait);
+            }
+        }
+        let (mut waits, mut workers) = (Vec::new(), HashSet::new());
+        for release in locks.iter().map(|&at| &singles[at]) {
+            let of_waker = release.waker.filter(|&waker| waker != release.thread);
+            let Some(of_waker) = of_waker.and_then(|waker| by_thread.get(&waker)) else { continue };
+            let before = of_waker.partition_point(|wait| wait.end <= release.woken());
+            let last = before.checked_sub(1).map(|last| of_waker[last]).filter(|last| is_input(last));
+            if let Some(last) = last {
+                waits.push((last.start, last.woken()));
+                workers.insert(last.thread);
+            }
+        }
+        waits.sort_unstable();
+        Inputs { times: joined(&waits), workers }
+    }
+
+    /// Which of the waits are for a turn. A worker waits for its turn if, for most of that time, another one waits for
+    /// work, or the one that wakes it waits for its own turn in the same place. Neither counts time in which the waker
+    /// has no CPU. The worker waits for no work itself meanwhile.
+    fn turns(
+        &self,
+        singles: &[Single],
+        cpu_waits: &[CpuWait],
+        mut waits: Vec<usize>,
+    ) -> Vec<(usize, Option<Use>)> {
+        waits.sort_unstable_by_key(|&at| (singles[at].woken(), at));
+        // By thread, ascending.
+        let mut turns: HashMap<ThreadKey, Vec<&Single>> = HashMap::new();
+        let mut uses = Vec::with_capacity(waits.len());
+        for at in waits {
+            let wait = &singles[at];
+            let (from, to) = (wait.start, wait.woken());
+            let waker = wait.waker.filter(|&waker| waker != wait.thread);
+            let of_waker = waker.and_then(|waker| turns.get(&waker)).map_or(&[][..], Vec::as_slice);
+            let during = of_waker.iter().rev().take_while(|turn| turn.woken() > from);
+            let queued = during.filter(|turn| turn.user() == wait.user());
+            let queued_ns: u64 = queued.map(|turn| turn.woken() - turn.start.max(from)).sum();
+            let input_ns = self.until(to).saturating_sub(self.until(from));
+            let without_cpu_ns = waker.map_or(0, |waker| cpu_wait_ns(cpu_waits, waker, from, to));
+            let with_cpu_ns = wait.blocked_ns.saturating_sub(without_cpu_ns).max(1);
+            let is_turn = self.workers.contains(&wait.thread)
+                && input_ns.max(queued_ns).saturating_mul(MOSTLY) >= with_cpu_ns;
+            if is_turn {
+                turns.entry(wait.thread).or_default().push(wait);
+            }
+            uses.push((at, is_turn.then_some(Use::Turn)));
+        }
+        uses
+    }
+
+    /// How long a worker waited for work before this time, ns.
+    fn until(&self, at: u64) -> u64 {
+        let before = self.times.partition_point(|&(start, ..)| start < at);
+        before.checked_sub(1).map_or(0, |last| {
+            let (start, end, sum) = self.times[last];
+            sum + end.min(at).saturating_sub(start)
+        })
+    }
+}
+
+/// How long a thread had no CPU in this time, ns.
+fn cpu_wait_ns(cpu_waits: &[CpuWait], thread: ThreadKey, from: u64, to: u64) -> u64 {
+    let first = cpu_waits.partition_point(|wait| (wait.thread, wait.end) <= (thread, from));
+    let during = cpu_waits[first..].iter().take_while(|wait| wait.thread == thread && wait.start < to);
+    during.map(|wait| wait.end.min(to).saturating_sub(wait.start.max(from))).sum()
+}
+
+/// Intervals by start, those that overlap as one, each with the length of all before it.
+fn joined(waits: &[(u64, u64)]) -> Vec<(u64, u64, u64)> {
+    let mut joined: Vec<(u64, u64, u64)> = Vec::new();
+    for &(start, end) in waits {
+        match joined.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            last => {
+                let sum = last.map_or(0, |last| last.2 + (last.1 - last.0));
+                joined.push((start, end.max(start), sum));
+            }
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wallprof_model::{MonoNs, WaitRow};
+
+    use wallprof_testkit::stacks::stack;
+
+    const MS: u64 = 1_000_000;
+    const SEMAPHORE: u64 = 1;
+    const CONDITION: u64 = 2;
+    const READ: u64 = 3;
+    const MUTEX: u64 = 4;
+    const EPOLL: u64 = 5;
+    const OTHER_MUTEX: u64 = 6;
+
+    /// Threads and their waits: thread, stack, start and end in ms, waker.
+    fn found(waits: &[(u32, u64, u64, u64, u32)]) -> Vec<(u32, Option<Use>)> {
+        found_with(waits, &[])
+    }
+
+    /// The same with waits for a CPU: thread, start and end in ms.
+    fn found_with(
+        waits: &[(u32, u64, u64, u64, u32)],
+        cpu_waits: &[(u32, u64, u64)],
+    ) -> Vec<(u32, Option<Use>)> {
+        let single = |(id, &(thread, user, start, end, waker)): (usize, &(u32, u64, u64, u64, u32))| {
+            let reason = match user {
+                READ => Reason::Pipe,
+                MUTEX | OTHER_MUTEX => Reason::Lock,
+                EPOLL => Reason::Poll,
+                _ => Reason::Wait,
+            };
+            let row = WaitRow {
+                id: id as u64 + 1,
+                thread: ThreadKey(thread),
+                reason: StallReason::Blocked(reason),
+                start: MonoNs(start * MS),
+                end: MonoNs(end * MS + 50_000),
+                blocked_ns: (end - start) * MS,
+                asked_ns: None,
+                open: false,
+                user: Some(StackId(user)),
+                kernel: Some(StackId(user)),
+                waker: Some(ThreadKey(waker)),
+            };
+            Single::new(&row)
+        };
+        let mut singles: Vec<Single> = waits.iter().enumerate().filter_map(single).collect();
+        singles.sort_unstable_by_key(|wait| (wait.thread, wait.start, wait.id));
+        let (semaphores, next_client) = ([StackId(SEMAPHORE)].into(), [StackId(EPOLL)].into());
+        let cpu_wait = |&(thread, start, end): &(u32, u64, u64)| CpuWait {
+            thread: ThreadKey(thread),
+            start: start * MS,
+            end: end * MS,
+        };
+        let mut cpu_waits: Vec<CpuWait> = cpu_waits.iter().map(cpu_wait).collect();
+        cpu_waits.sort_unstable();
+        let uses = uses(&singles, &cpu_waits, &Stacks { semaphores, next_client });
+        uses.into_iter().map(|(at, what)| (singles[at].thread.0, what)).collect()
+    }
+
+    /// Thread 1 puts items into a queue that thread 3 empties, and wakes thread 2, which feeds the pipe.
+    fn producer() -> Vec<(u32, u64, u64, u64, u32)> {
+        (0..10u64)
+            .flat_map(|turn| {
+                let at = turn * 20;
+                [(1, SEMAPHORE, at, at + 19, 3), (2, CONDITION, at + 1, at + 20, 1)]
+            })
+            .collect()
+    }
+
+    #[test]
+    fn producer_that_wakes_its_feeding_thread_waits_for_space() {
+        assert_eq!(found(&producer()), [(1, Some(Use::Space)); 10]);
+    }
+
+    #[test]
+    fn thread_that_releases_semaphores_itself_waits_for_a_lock() {
+        let mut waits = producer();
+        waits.extend((0..10).map(|turn| (3, SEMAPHORE, turn * 20 + 19, turn * 20 + 20, 1)));
+        assert!(found(&waits).iter().all(|(_, what)| what.is_none()), "{:?}", found(&waits));
+    }
+
+    #[test]
+    fn thread_that_wakes_no_other_waits_for_a_lock() {
+        let mut waits = producer();
+        waits.retain(|wait| wait.1 == SEMAPHORE);
+        assert_eq!(found(&waits), [(1, None); 10]);
+    }
+
+    /// Threads 1 and 2 take turns at what is waited for in `input`, for which thread 9 has something each 20 ms. The
+    /// others wait for `lock`.
+    fn workers(input: u64, lock: u64, in_input: u64) -> Vec<(u32, u64, u64, u64, u32)> {
+        (0..10u64)
+            .flat_map(|turn| {
+                let (one, other) = (1 + (turn % 2) as u32, 2 - (turn % 2) as u32);
+                let at = turn * 20;
+                [(one, input, at, at + in_input, 9), (other, lock, at, at + 20, one)]
+            })
+            .collect()
+    }
+
+    fn turns(waits: &[(u32, u64, u64, u64, u32)]) -> usize {
+        found(waits).iter().filter(|(_, what)| *what == Some(Use::Turn)).count()
+    }
+
+    #[test]
+    fn workers_that_wait_for_the_one_that_waits_for_work_wait_for_their_turn() {
+        assert_eq!(turns(&workers(READ, SEMAPHORE, 19)), 10);
+        assert_eq!(turns(&workers(EPOLL, MUTEX, 19)), 10);
+    }
+
+    #[test]
+    fn holder_that_works_after_the_wait_has_a_lock() {
+        assert_eq!(turns(&workers(READ, SEMAPHORE, 8)), 0);
+        assert_eq!(turns(&workers(EPOLL, MUTEX, 8)), 0);
+    }
+
+    #[test]
+    fn holder_that_sleeps_after_the_wait_has_a_lock() {
+        let sleeps = |wait: (u32, u64, u64, u64, u32)| {
+            let (thread, what, _, to, _) = wait;
+            let sleep = (what == EPOLL).then_some((thread, CONDITION, to, to + 1, 9));
+            [Some(wait), sleep]
+        };
+        let waits: Vec<_> = workers(EPOLL, MUTEX, 18).into_iter().flat_map(sleeps).flatten().collect();
+        assert_eq!(turns(&waits), 0);
+        assert_eq!(turns(&workers(EPOLL, MUTEX, 12)), 10, "it computed, or had no CPU");
+    }
+
+    /// The worker whose turn it is waits for a client from `from` to `to` ms of 20, and has no CPU from `off` to `on`.
+    fn turns_without_cpu((from, to): (u64, u64), (off, on): (u64, u64)) -> usize {
+        let mut waits = workers(EPOLL, MUTEX, to);
+        waits.iter_mut().filter(|wait| wait.1 == EPOLL).for_each(|wait| wait.2 += from);
+        let holder = |turn: u64| 1 + (turn % 2) as u32;
+        let cpu_waits: Vec<_> = (0..10).map(|turn| (holder(turn), turn * 20 + off, turn * 20 + on)).collect();
+        found_with(&waits, &cpu_waits).iter().filter(|(_, what)| *what == Some(Use::Turn)).count()
+    }
+
+    #[test]
+    fn worker_without_a_cpu_keeps_its_turn() {
+        assert_eq!(turns_without_cpu((0, 8), (8, 19)), 10, "after it got a client");
+        assert_eq!(turns_without_cpu((12, 19), (0, 12)), 10, "after it got the turn");
+    }
+
+    /// Worker 2 waits for its turn until 212 ms. Worker 3 waits for worker 2 in `place`, from 203 ms until 220 ms, of
+    /// which 7 ms are known as a wait for work.
+    fn queue(place: u64) -> Vec<(u32, u64, u64, u64, u32)> {
+        let mut waits = workers(EPOLL, MUTEX, 19);
+        waits.extend([
+            (3, EPOLL, 200, 210, 9),
+            (1, MUTEX, 201, 211, 3),
+            (2, MUTEX, 202, 212, 1),
+            (3, place, 203, 220, 2),
+        ]);
+        waits
+    }
+
+    #[test]
+    fn worker_behind_one_that_waits_for_its_turn_waits_for_its_own() {
+        let is_turn = |place| found(&queue(place)).contains(&(3, Some(Use::Turn)));
+        assert!(is_turn(MUTEX));
+        assert!(!is_turn(OTHER_MUTEX), "a lock that worker 2 keeps while it waits for its turn");
+    }
+
+    #[test]
+    fn holder_that_works_has_a_lock_also_where_it_waited_for_a_cpu() {
+        assert_eq!(turns_without_cpu((0, 4), (8, 15)), 0, "4 ms of the 13 that are not the machine's");
+        let of_others: Vec<_> = (0..10).map(|turn| (9, turn * 20 + 8, turn * 20 + 19)).collect();
+        assert!(found_with(&workers(EPOLL, MUTEX, 8), &of_others).iter().all(|(_, what)| what.is_none()));
+    }
+
+    #[test]
+    fn waits_for_a_cpu_start_at_the_wakeup() {
+        let row = |reason, blocked_ms: u64, open| WaitRow {
+            id: 1,
+            thread: ThreadKey(1),
+            reason,
+            start: MonoNs(100 * MS),
+            end: MonoNs(150 * MS),
+            blocked_ns: blocked_ms * MS,
+            asked_ns: None,
+            open,
+            user: None,
+            kernel: None,
+            waker: None,
+        };
+        let cpu_wait = |row: WaitRow| CpuWait::of(&row).map(|wait| (wait.start / MS, wait.end / MS));
+        let blocked = StallReason::Blocked(Reason::Poll);
+        assert_eq!(cpu_wait(row(blocked, 40, false)), Some((140, 150)));
+        assert_eq!(cpu_wait(row(StallReason::Runnable, 10, false)), Some((110, 150)));
+        assert_eq!(cpu_wait(row(StallReason::Preempted, 0, false)), Some((100, 150)));
+        assert_eq!(cpu_wait(row(blocked, 50, false)), None);
+        assert_eq!(cpu_wait(row(blocked, 40, true)), None);
+    }
+
+    /// A loop that keeps a lock while it waits for clients keeps others waiting who have other work.
+    #[test]
+    fn thread_that_never_waits_for_work_itself_waits_for_a_lock() {
+        let mut waits = workers(EPOLL, MUTEX, 19);
+        waits.iter_mut().filter(|wait| wait.1 == EPOLL).for_each(|wait| wait.0 = 1);
+        waits.iter_mut().filter(|wait| wait.1 == MUTEX).for_each(|wait| (wait.0, wait.4) = (2, 1));
+        assert_eq!(turns(&waits), 0);
+    }
+
+    /// A lock around a question to another process, through two pipes.
+    #[test]
+    fn mutex_around_a_pipe_is_a_lock() {
+        assert_eq!(turns(&workers(READ, MUTEX, 19)), 0);
+    }
+
+    #[test]
+    fn semaphores_are_known_by_their_module_and_by_the_function() {
+        let named = stack(&["do_futex_wait", "sem_wait", "_multiprocessing_SemLock_acquire_impl", "run"]);
+        assert!(is_semaphore(&named));
+        assert!(!is_semaphore(&stack(&["do_futex_wait", "sem_wait", "take_order", "run"])));
+    }
+}
