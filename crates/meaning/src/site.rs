@@ -39,6 +39,16 @@ impl Site {
         });
         from_functions(&functions.collect::<Vec<_>>())
     }
+
+    /// The site of one of many stacks, with the roles of the frames that all of them share.
+    pub fn of_stack(stack: &ResolvedStack, roles: &mut Roles) -> Option<Self> {
+        let mut functions = Vec::with_capacity(stack.frames.len());
+        for frame in stack.frames.iter() {
+            let lines = frame.lines.iter().zip(roles.of(frame));
+            functions.extend(lines.map(|(line, role)| Function { symbol: symbol(line), frame, role: *role }));
+        }
+        from_functions(&functions)
+    }
 }
 
 /// The sites of the stacks of many stalls: equal ones are one, and each stack is looked at once.
@@ -90,7 +100,7 @@ impl Sites {
     pub fn of(&mut self, user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Arc<Site>> {
         let Sites { by_stack, roles, sites } = self;
         let stack = stack_of_site(user, kernel)?;
-        by_stack.get(stack, |stack| from_stack(stack, roles).map(|site| sites.get(site)))
+        by_stack.get(stack, |stack| Site::of_stack(stack, roles).map(|site| sites.get(site)))
     }
 
     pub fn roles(&mut self) -> &mut Roles {
@@ -111,15 +121,6 @@ struct Function<'a> {
     symbol: Option<&'a str>,
     frame: &'a ResolvedFrame,
     role: Role,
-}
-
-fn from_stack(stack: &ResolvedStack, roles: &mut Roles) -> Option<Site> {
-    let mut functions = Vec::with_capacity(stack.frames.len());
-    for frame in stack.frames.iter() {
-        let lines = frame.lines.iter().zip(roles.of(frame));
-        functions.extend(lines.map(|(line, role)| Function { symbol: symbol(line), frame, role: *role }));
-    }
-    from_functions(&functions)
 }
 
 /// The site of a stack of these functions, leaf first.

@@ -25,9 +25,9 @@ pub fn run(args: &BlameArgs) -> Result<ExitCode, Failure> {
     let change = args.what_if.as_deref().map(str::parse::<Change>).transpose();
     let change = change.map_err(|error| Failure::usage(format!("--what-if: {error}")))?;
     let recording = open_recording(&args.file, &args.meaning.rules()?)?;
-    let mut threads = recording.threads()?;
+    let mut threads = recording.thread_infos()?;
     let mut waits = Waits::new(&threads);
-    selected.retain(&mut threads, &args.file)?;
+    selected.retain_infos(&mut threads, &args.file)?;
     if let Some(change) = &change {
         waits.expect(change);
     }
@@ -41,7 +41,7 @@ pub fn run(args: &BlameArgs) -> Result<ExitCode, Failure> {
         }
         None => None,
     };
-    let waiters: HashSet<ThreadKey> = threads.iter().map(|thread| thread.info.key).collect();
+    let waiters: HashSet<ThreadKey> = threads.iter().map(|thread| thread.key).collect();
     let blame = waits.blame(|thread| waiters.contains(&thread));
     if let Some(file) = &args.output {
         to_file(file, &[&args.file], |mut out| Ok(blame_svg(&mut out, &blame)?))?;

@@ -63,10 +63,26 @@ impl Threads {
     /// # Errors
     /// `--container` was given, and no thread is in such a container.
     pub fn retain(&self, threads: &mut Vec<Thread>, file: &Path) -> Result<(), Failure> {
-        if self.container.is_some() && !threads.iter().any(|thread| self.is_in_container(&thread.info)) {
-            return Err(Failure::failed(no_container(self, threads.iter().map(|thread| &thread.info), file)));
-        }
+        self.expect_container(threads.iter().map(|thread| &thread.info), file)?;
         threads.retain(|thread| self.matches(&thread.info));
+        Ok(())
+    }
+
+    /// As [`Threads::retain`].
+    pub fn retain_infos(&self, threads: &mut Vec<ThreadInfo>, file: &Path) -> Result<(), Failure> {
+        self.expect_container(threads.iter(), file)?;
+        threads.retain(|thread| self.matches(thread));
+        Ok(())
+    }
+
+    fn expect_container<'t>(
+        &self,
+        threads: impl Iterator<Item = &'t ThreadInfo> + Clone,
+        file: &Path,
+    ) -> Result<(), Failure> {
+        if self.container.is_some() && !threads.clone().any(|thread| self.is_in_container(thread)) {
+            return Err(Failure::failed(no_container(self, threads, file)));
+        }
         Ok(())
     }
 
@@ -75,9 +91,9 @@ impl Threads {
         if self.name.is_none() && self.container.is_none() {
             return Ok(None);
         }
-        let threads = recording.threads()?;
-        let selected = threads.iter().filter(|thread| self.matches(&thread.info));
-        Ok(Some(selected.map(|thread| thread.info.key).collect()))
+        let threads = recording.thread_infos()?;
+        let selected = threads.iter().filter(|thread| self.matches(thread));
+        Ok(Some(selected.map(|thread| thread.key).collect()))
     }
 }
 

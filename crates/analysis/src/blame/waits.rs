@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use wallprof_model::profile::{ResolvedStack, StallRecord, Thread};
-use wallprof_model::{Reason, StallKind, StallReason, ThreadKey, ThreadRef};
+use wallprof_model::profile::{ResolvedStack, StallRecord};
+use wallprof_model::{Reason, StallKind, StallReason, ThreadInfo, ThreadKey, ThreadRef};
 
 use super::chain::Chains;
 use super::what_if::{Change, Operations, WhatIf, what_if};
@@ -15,7 +15,7 @@ use wallprof_meaning::by_stack::ByStack;
 use wallprof_meaning::glob::Glob;
 use wallprof_meaning::interner::Interner;
 use wallprof_meaning::short_name;
-use wallprof_meaning::site::{Site, stack_of_site};
+use wallprof_meaning::site::{Roles, Site, stack_of_site};
 
 /// Threads that had the CPU during one wait are kept up to this number of all waits together.
 const MOST_RAN: usize = 1 << 23;
@@ -81,6 +81,7 @@ pub struct Waits {
     groups: Interner<Group>,
     pub(super) places: Interner<str>,
     place_of: ByStack<Option<u32>>,
+    roles: Roles,
     pub(super) by_thread: Vec<Vec<Wait>>,
     /// Group and time.
     pub(super) ran: Vec<(u32, u64)>,
@@ -93,10 +94,9 @@ pub struct Waits {
 
 impl Waits {
     /// Of a recording with these threads.
-    pub fn new(threads: &[Thread]) -> Self {
+    pub fn new<'t>(threads: impl IntoIterator<Item = &'t ThreadInfo>) -> Self {
         let mut waits = Waits::default();
-        for thread in threads {
-            let info = &thread.info;
+        for info in threads {
             waits.add_thread(info.key, info.process.as_str().into(), info.comm.as_str().into());
         }
         waits
@@ -275,8 +275,8 @@ impl Waits {
 
     fn place_of(&mut self, user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<u32> {
         let stack = stack_of_site(user, kernel)?;
-        let Waits { places, place_of, .. } = self;
-        place_of.get(stack, |stack| Some(places.number(text(&Site::of(Some(stack), None)?))))
+        let Waits { places, place_of, roles, .. } = self;
+        place_of.get(stack, |stack| Some(places.number(text(&Site::of_stack(stack, roles)?))))
     }
 
     fn add_ran(&mut self, stall: &StallRecord) -> Range<u32> {
