@@ -20,7 +20,7 @@ fn main() {
     let step = MINUTE_NS / WAITS_A_THREAD;
     let change: Change = "thread:worker-7=-50%".parse().unwrap_or_else(|error| panic!("{error}"));
     let started = Instant::now();
-    let mut waits = Waits::new(threads.iter().map(|thread| &thread.info));
+    let mut waits = Waits::new(&threads);
     // As a recording has them, by time.
     for number in 0..WAITS_A_THREAD {
         (0..THREADS).for_each(|thread| waits.add(&wait(thread, number * step, step, &mut noise)));

@@ -124,6 +124,12 @@ pub struct Thread {
     pub stalls: u64,
 }
 
+impl AsRef<ThreadInfo> for Thread {
+    fn as_ref(&self) -> &ThreadInfo {
+        &self.info
+    }
+}
+
 /// One second of one thread.
 pub type LedgerRow = LedgerDelta;
 

@@ -41,6 +41,12 @@ pub struct ThreadInfo {
     pub kernel_thread: bool,
 }
 
+impl AsRef<ThreadInfo> for ThreadInfo {
+    fn as_ref(&self) -> &ThreadInfo {
+        self
+    }
+}
+
 impl ThreadInfo {
     /// The container that the thread is in: see [`container_from_cgroup`].
     pub fn container(&self) -> Option<String> {

@@ -27,7 +27,7 @@ pub fn run(args: &BlameArgs) -> Result<ExitCode, Failure> {
     let recording = open_recording(&args.file, &args.meaning.rules()?)?;
     let mut threads = recording.thread_infos()?;
     let mut waits = Waits::new(&threads);
-    selected.retain_infos(&mut threads, &args.file)?;
+    selected.retain(&mut threads, &args.file)?;
     if let Some(change) = &change {
         waits.expect(change);
     }

@@ -35,7 +35,7 @@ fn compute(file: &Path, rules: &Rules) -> Result<Conclusions, Failure> {
     let recording = open_recording(file, rules)?;
     let (mut collector, mut meanings) = (Collector::default(), Vec::new());
     let background = Background::read(&recording)?;
-    let mut waits = Waits::new(background.threads.iter().map(|thread| &thread.info));
+    let mut waits = Waits::new(&background.threads);
     recording.each_stall(|stall| {
         if stall.meaning.is_some() || stall.wait_id.is_some() {
             meanings.push((stall.id, stall.meaning.clone(), stall.wait_id));

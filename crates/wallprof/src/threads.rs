@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 use wallprof_meaning::Glob;
-use wallprof_model::profile::Thread;
 use wallprof_model::{ThreadInfo, ThreadKey};
 use wallprof_recording::Recording;
 
@@ -62,27 +61,12 @@ impl Threads {
     ///
     /// # Errors
     /// `--container` was given, and no thread is in such a container.
-    pub fn retain(&self, threads: &mut Vec<Thread>, file: &Path) -> Result<(), Failure> {
-        self.expect_container(threads.iter().map(|thread| &thread.info), file)?;
-        threads.retain(|thread| self.matches(&thread.info));
-        Ok(())
-    }
-
-    /// As [`Threads::retain`].
-    pub fn retain_infos(&self, threads: &mut Vec<ThreadInfo>, file: &Path) -> Result<(), Failure> {
-        self.expect_container(threads.iter(), file)?;
-        threads.retain(|thread| self.matches(thread));
-        Ok(())
-    }
-
-    fn expect_container<'t>(
-        &self,
-        threads: impl Iterator<Item = &'t ThreadInfo> + Clone,
-        file: &Path,
-    ) -> Result<(), Failure> {
-        if self.container.is_some() && !threads.clone().any(|thread| self.is_in_container(thread)) {
-            return Err(Failure::failed(no_container(self, threads, file)));
+    pub fn retain<T: AsRef<ThreadInfo>>(&self, threads: &mut Vec<T>, file: &Path) -> Result<(), Failure> {
+        let infos = || threads.iter().map(AsRef::as_ref);
+        if self.container.is_some() && !infos().any(|thread| self.is_in_container(thread)) {
+            return Err(Failure::failed(no_container(self, infos(), file)));
         }
+        threads.retain(|thread| self.matches(thread.as_ref()));
         Ok(())
     }
 

@@ -7,9 +7,9 @@ use wallprof_model::profile::{LockRecord, StallRecord, Thread, WakerRecord};
 use wallprof_model::{
     EpochSecond, Meaning, MeaningSource, MonoNs, Reason, StallKind, ThreadInfo, ThreadKey, ThreadRef,
 };
+use wallprof_testkit::stacks::stack;
 
 use super::*;
-use wallprof_testkit::stacks::stack;
 
 fn threads(names: &[&str]) -> Vec<Thread> {
     let thread = |(at, name): (usize, &&str)| Thread {
@@ -67,7 +67,7 @@ fn disk(thread: u32, start: u64, end: u64) -> StallRecord {
 }
 
 fn blame(names: &[&str], stalls: &[StallRecord], waiter: &str) -> Blame {
-    let mut waits = Waits::new(threads(names).iter().map(|thread| &thread.info));
+    let mut waits = Waits::new(&threads(names));
     stalls.iter().for_each(|stall| waits.add(stall));
     let threads = threads(names);
     let name =
@@ -294,7 +294,7 @@ proptest! {
 
 fn played(names: &[&str], stalls: &[StallRecord], change: &str) -> WhatIf {
     let change: Change = change.parse().expect("a change");
-    let mut waits = Waits::new(threads(names).iter().map(|thread| &thread.info));
+    let mut waits = Waits::new(&threads(names));
     waits.expect(&change);
     stalls.iter().for_each(|stall| waits.add(stall));
     waits.what_if(&change, &[], |_| true)
@@ -365,7 +365,7 @@ fn wakeup_that_was_not_seen_makes_an_interval_and_is_said() {
 #[test]
 fn operations_end_with_their_waits() {
     let change: Change = "thread:b=-50%".parse().expect("a change");
-    let mut waits = Waits::new(threads(&["a", "b"]).iter().map(|thread| &thread.info));
+    let mut waits = Waits::new(&threads(&["a", "b"]));
     [wait(0, 100, 200, 0, Some(1)), wait(1, 0, 10, 0, None)].iter().for_each(|stall| waits.add(stall));
     let kept = vec![Operation { thread: ThreadKey(0), start: 50, end: 230 }];
     let operations = Operations { kind: "order".into(), kept, count: 1 };

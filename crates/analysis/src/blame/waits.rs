@@ -5,17 +5,17 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use wallprof_meaning::by_stack::ByStack;
+use wallprof_meaning::glob::Glob;
+use wallprof_meaning::interner::Interner;
+use wallprof_meaning::short_name;
+use wallprof_meaning::site::{Roles, Site, stack_of_site};
 use wallprof_model::profile::{ResolvedStack, StallRecord};
 use wallprof_model::{Reason, StallKind, StallReason, ThreadInfo, ThreadKey, ThreadRef};
 
 use super::chain::Chains;
 use super::what_if::{Change, Operations, WhatIf, what_if};
 use super::{Blame, Group};
-use wallprof_meaning::by_stack::ByStack;
-use wallprof_meaning::glob::Glob;
-use wallprof_meaning::interner::Interner;
-use wallprof_meaning::short_name;
-use wallprof_meaning::site::{Roles, Site, stack_of_site};
 
 /// Threads that had the CPU during one wait are kept up to this number of all waits together.
 const MOST_RAN: usize = 1 << 23;
@@ -94,9 +94,9 @@ pub struct Waits {
 
 impl Waits {
     /// Of a recording with these threads.
-    pub fn new<'t>(threads: impl IntoIterator<Item = &'t ThreadInfo>) -> Self {
+    pub fn new<T: AsRef<ThreadInfo>>(threads: &[T]) -> Self {
         let mut waits = Waits::default();
-        for info in threads {
+        for info in threads.iter().map(AsRef::as_ref) {
             waits.add_thread(info.key, info.process.as_str().into(), info.comm.as_str().into());
         }
         waits
