@@ -8,14 +8,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use wallprof_meaning::by_stack::ByStack;
+use wallprof_meaning::interner::Interner;
+use wallprof_meaning::site::{Site, Sites, base_name};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack, StallRecord, WakerRecord};
 use wallprof_model::{FastMap, FrameKind, Meaning, MonoNs, StallKind, StallReason, ThreadKey, ThreadRef};
 
 use crate::interest::Class;
 use crate::tally::Tally;
-use wallprof_meaning::by_stack::ByStack;
-use wallprof_meaning::interner::Interner;
-use wallprof_meaning::site::{Site, Sites, base_name};
 
 /// Distinct groups kept; the stalls of further ones are only counted.
 const MOST_GROUPS: usize = 4_096;

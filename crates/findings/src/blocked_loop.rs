@@ -22,6 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use wallprof_meaning::short_name;
 use wallprof_model::{Reason, StallReason, ThreadKey};
 
 use super::callers::{Called, Callers};
@@ -31,7 +32,6 @@ use super::evidence::{Evidence, Period};
 use super::limits::{Delays, LEAST_LOOP_WAITS, SHORTEST_BLOCK_NS};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
-use wallprof_meaning::short_name;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "blocked-loop",

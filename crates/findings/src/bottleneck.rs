@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use wallprof_analysis::blame::{Blame, Group, PlainWait, Waits};
 use wallprof_model::{StallReason, ThreadKey};
 
 use super::case::Case;
@@ -21,7 +22,6 @@ use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec};
 use super::wording;
-use wallprof_analysis::blame::{Blame, Group, PlainWait, Waits};
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "bottleneck",

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
+use wallprof_meaning::by_stack::ByFrame;
+use wallprof_meaning::site::{Role, Roles, base_name};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, StackEnd, SymbolLine};
 
 use super::dispatch;
-use wallprof_meaning::by_stack::ByFrame;
-use wallprof_meaning::site::{Role, Roles, base_name};
 
 /// Two addresses without symbols in one module are taken for one function if they are no further apart,
 /// bytes.

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use wallprof_analysis::interest::Class;
+use wallprof_analysis::tally::Tally;
+use wallprof_meaning::site::Site;
+use wallprof_meaning::waits::{DISK, LINUX};
 use wallprof_model::event::{Access, Peer};
 use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 
 use super::callers::Callers;
 use super::slow_fault::FaultWait;
-use wallprof_analysis::interest::Class;
-use wallprof_analysis::tally::Tally;
-use wallprof_meaning::site::Site;
-use wallprof_meaning::waits::{DISK, LINUX};
 
 /// One interval off the CPU, or one page fault.
 #[derive(Clone, Debug)]

@@ -6,6 +6,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use wallprof_analysis::receive::Backlog;
+use wallprof_analysis::recurrence::recurrence;
+use wallprof_meaning::site::Site;
 use wallprof_model::profile::{Finding, InterruptRow};
 use wallprof_model::{MonoNs, ThreadKey};
 
@@ -15,9 +18,6 @@ use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::RuleSpec;
 use super::wording;
-use wallprof_analysis::receive::Backlog;
-use wallprof_analysis::recurrence::recurrence;
-use wallprof_meaning::site::Site;
 
 /// Stalls that a finding lists; `count` says how many there were.
 const MOST_STALLS: usize = 1_000;

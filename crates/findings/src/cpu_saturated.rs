@@ -16,6 +16,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use wallprof_analysis::tally::Tally;
 use wallprof_model::{MonoNs, StallReason, ThreadKey};
 
 use super::case::Case;
@@ -24,7 +25,6 @@ use super::evidence::Evidence;
 use super::limits::{Delays, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{neighbours, wording};
-use wallprof_analysis::tally::Tally;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "cpu-saturated",

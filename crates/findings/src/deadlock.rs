@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use wallprof_meaning::site::Site;
 use wallprof_model::ThreadKey;
 
 use super::case::Case;
@@ -19,7 +20,6 @@ use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
-use wallprof_meaning::site::Site;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "deadlock",

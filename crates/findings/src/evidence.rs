@@ -8,6 +8,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use wallprof_analysis::receive::{Backlog, backlog};
+use wallprof_analysis::spans::{LongPeriod, OverBudget};
+use wallprof_meaning::by_stack::ByStack;
+use wallprof_meaning::interner::Interner;
+use wallprof_meaning::site::{self, Sites};
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::event::{Access, Fault};
 use wallprof_model::profile::{
@@ -26,11 +31,6 @@ use super::machine::Machine;
 use super::memory_group::{FullGroup, full_group};
 use super::slow_fault::FaultWait;
 use super::upstream::{Upstream, upstreams};
-use wallprof_analysis::receive::{Backlog, backlog};
-use wallprof_analysis::spans::{LongPeriod, OverBudget};
-use wallprof_meaning::by_stack::ByStack;
-use wallprof_meaning::interner::Interner;
-use wallprof_meaning::site::{self, Sites};
 
 /// Stalls kept; some 300 bytes each.
 const MOST_CASES: usize = 200_000;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use wallprof_analysis::spans::{LongPeriod, OverBudget};
 use wallprof_model::counter::{Counter, CounterKind, CounterTrack, CounterUnit};
 use wallprof_model::event::{Access, DelayKind, Fault, KernelDelay, LedgerDelta, Mapping};
 use wallprof_model::profile::{
@@ -10,10 +11,9 @@ use wallprof_model::profile::{
     StallRecord, Thread, ThrottledRow, WakerRecord,
 };
 use wallprof_model::{EpochSecond, MonoNs, Reason, StallKind, StallReason, ThreadInfo, ThreadKey, ThreadRef};
+use wallprof_testkit::stacks::stall;
 
 use super::{Collector, Evidence, Surroundings, findings};
-use wallprof_analysis::spans::{LongPeriod, OverBudget};
-use wallprof_testkit::stacks::stall;
 
 pub(super) use wallprof_testkit::stacks::{kernel_stack, stack};
 

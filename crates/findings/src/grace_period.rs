@@ -6,13 +6,14 @@
 //!
 //! False positives: a program that sets up namespaces, control groups or packet sockets, as its task is.
 
+use wallprof_meaning::waits::GRACE_PERIOD;
+
 use super::case::{Case, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
-use wallprof_meaning::waits::GRACE_PERIOD;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "grace-period",

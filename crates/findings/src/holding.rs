@@ -5,15 +5,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use wallprof_analysis::tally::Tally;
+use wallprof_meaning::short_name;
+use wallprof_meaning::site::Site;
 use wallprof_model::{FastMap, MonoNs, StallReason, ThreadKey};
 
 use super::case::{Case, Party, mostly};
 use super::evidence::Evidence;
 use super::limits::worth_naming;
 use super::wording;
-use wallprof_analysis::tally::Tally;
-use wallprof_meaning::short_name;
-use wallprof_meaning::site::Site;
 
 /// Where a holder was, and the function that holds the lock, where it is known.
 type Place = (Option<Arc<Site>>, Option<Arc<str>>);

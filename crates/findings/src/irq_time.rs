@@ -14,6 +14,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use wallprof_analysis::tally::Tally;
 use wallprof_model::event::InterruptKind;
 use wallprof_model::profile::InterruptRow;
 
@@ -23,7 +24,6 @@ use super::interrupted::Interrupted;
 use super::limits::{Delays, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{tlb_shootdown, wording};
-use wallprof_analysis::tally::Tally;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "irq-time",

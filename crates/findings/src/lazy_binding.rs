@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use wallprof_meaning::short_name;
 use wallprof_model::StallReason;
 
 use super::case::{Case, FirstCall, grouped};
@@ -20,7 +21,6 @@ use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
-use wallprof_meaning::short_name;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "lazy-binding",

@@ -5,6 +5,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use wallprof_analysis::tally::Tally;
+use wallprof_meaning::short_name;
+use wallprof_meaning::site::Site;
 use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
 use super::case::{Case, Party, mostly};
@@ -14,9 +17,6 @@ use super::holding::{Holding, Releases};
 use super::limits::{Delays, is_share};
 use super::spec::Reported;
 use super::{other_end, wording};
-use wallprof_analysis::tally::Tally;
-use wallprof_meaning::short_name;
-use wallprof_meaning::site::Site;
 
 /// Locks that an interpreter has one of, by software and name.
 const OF_PROCESS: [(&str, &str); 2] = [("cpython", "GIL"), ("ruby", "GVL")];

@@ -10,12 +10,13 @@
 
 use std::sync::Arc;
 
+use wallprof_meaning::site::Site;
+
 use super::case::{Case, across_processes, grouped, mostly};
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
-use wallprof_meaning::site::Site;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "lock-wait",

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use wallprof_meaning::site::base_name;
 use wallprof_model::event::DelayKind;
 
 use super::case::{Case, grouped};
@@ -19,7 +20,6 @@ use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
-use wallprof_meaning::site::base_name;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "major-fault",

@@ -5,12 +5,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use wallprof_analysis::tally::Tally;
+
 use super::case::{Case, Party, grouped};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::{Delays, is_share, worth_naming};
 use super::wording;
-use wallprof_analysis::tally::Tally;
 
 /// Neighbours named in a title, and CPUs.
 const MOST_NAMES: usize = 2;

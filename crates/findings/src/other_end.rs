@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use wallprof_analysis::tally::Tally;
+use wallprof_meaning::site::Site;
 use wallprof_model::ThreadKey;
 use wallprof_model::event::{Awaited, Peer, PeerProcess};
 
@@ -14,8 +16,6 @@ use super::evidence::Evidence;
 use super::limits::{Delays, SHORTEST_BLOCK_NS};
 use super::spec::Reported;
 use super::wording;
-use wallprof_analysis::tally::Tally;
-use wallprof_meaning::site::Site;
 
 /// Waits of a finding for which the other end is looked at: the longest.
 const MOST_LOOKED_AT: usize = 100;

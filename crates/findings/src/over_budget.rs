@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use wallprof_analysis::spans::{OverBudget, words_of_state};
 use wallprof_model::{MonoNs, SpanState, StallReason, State, ThreadKey};
 
 use super::case::Case;
@@ -16,7 +17,6 @@ use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec};
 use super::wording;
-use wallprof_analysis::spans::{OverBudget, words_of_state};
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "over-budget",

@@ -8,13 +8,14 @@
 //!
 //! False positives: a program that reads large amounts through a file system in user space, as its task is.
 
+use wallprof_meaning::waits::FILE_SERVER;
+
 use super::case::{Case, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::{Delays, SHORTEST_BLOCK_NS};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{other_end, wording};
-use wallprof_meaning::waits::FILE_SERVER;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "program-wait",

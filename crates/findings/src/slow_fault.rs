@@ -8,6 +8,7 @@
 //!
 //! False positives: threads whose task is to store to mapped files, and that no other thread waits for.
 
+use wallprof_meaning::site::base_name;
 use wallprof_model::FrameKind;
 use wallprof_model::event::Access;
 use wallprof_model::profile::ResolvedStack;
@@ -18,7 +19,6 @@ use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{other_end, wording};
-use wallprof_meaning::site::base_name;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "slow-fault",

@@ -9,6 +9,7 @@
 //! False positives: none known. Kernels before 6.4 do not report the caller; `irq-time` reports the
 //! interrupts there.
 
+use wallprof_analysis::tally::Tally;
 use wallprof_model::profile::{CrossCallRow, InterruptRow};
 
 use super::conclusion::Conclusion;
@@ -17,7 +18,6 @@ use super::interrupted::Interrupted;
 use super::limits::{Delays, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
-use wallprof_analysis::tally::Tally;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "tlb-shootdown",

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use wallprof_meaning::site::Site;
 use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
 use super::case::{Case, Party, grouped};
@@ -20,7 +21,6 @@ use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
-use wallprof_meaning::site::Site;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "wake-chain",

@@ -5,15 +5,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use wallprof_analysis::duration::text_from_ns;
+use wallprof_analysis::recurrence::Recurrence;
+use wallprof_meaning::short_name;
+use wallprof_meaning::site::{Site, base_name};
 use wallprof_model::{StallReason, ThreadKey, container_from_cgroup, short_container};
 
 use super::case::{Case, Party, mostly};
 use super::evidence::{Evidence, ThreadTotals};
 use super::limits::Delays;
-use wallprof_analysis::duration::text_from_ns;
-use wallprof_analysis::recurrence::Recurrence;
-use wallprof_meaning::short_name;
-use wallprof_meaning::site::{Site, base_name};
 
 /// `870 µs`, `62.1 ms`, `1.21 s`. A view without Unicode writes `us`.
 pub(super) fn time(ns: u64) -> String {

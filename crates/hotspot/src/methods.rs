@@ -61,7 +61,7 @@ impl Compiled {
     /// The methods at this place, innermost first. `None`: the method has no name.
     pub fn functions(&self, memory: &dyn Memory, layout: &Layout, place: u64) -> Option<Vec<Function>> {
         let offset = place.checked_sub(self.code)?;
-        let scopes = self.scopes(memory, layout, place).filter(|scopes| !scopes.is_empty());
+        let scopes = self.scopes(memory, layout, offset).filter(|scopes| !scopes.is_empty());
         let of_scopes = scopes.and_then(|scopes| {
             let functions = scopes.into_iter().map(|(method, at)| function(memory, layout, method, at));
             functions.collect::<Option<Vec<_>>>()
@@ -74,13 +74,12 @@ impl Compiled {
         Some(functions)
     }
 
-    /// The methods and byte codes at this place, innermost first.
-    fn scopes(&self, memory: &dyn Memory, layout: &Layout, place: u64) -> Option<Vec<(u64, Option<u64>)>> {
+    /// The methods and byte codes at this distance from the code's start, innermost first.
+    fn scopes(&self, memory: &dyn Memory, layout: &Layout, offset: u64) -> Option<Vec<(u64, Option<u64>)>> {
         let places = Places::of(memory, layout, self.at)?;
-        let offset = place.checked_sub(self.code)?;
         let (described, mut at) = places.scope_at(memory, layout, offset)?;
         // A call of the virtual machine that needs no description has none: those of others are not for it.
-        if described != offset + 1 && self.is_end_of_call(memory, place) {
+        if described != offset + 1 && self.is_end_of_call(memory, offset) {
             return None;
         }
         let is_without_zero = layout.version(memory)? >= WITHOUT_ZERO;
@@ -103,12 +102,11 @@ impl Compiled {
         scopes.last().is_none_or(|(method, _)| *method == self.method).then_some(scopes)
     }
 
-    /// Whether an instruction that calls may end with the byte at this place.
-    fn is_end_of_call(&self, memory: &dyn Memory, place: u64) -> bool {
+    /// Whether an instruction that calls may end with the byte at this distance from the code's start.
+    fn is_end_of_call(&self, memory: &dyn Memory, offset: u64) -> bool {
         let mut last = [0; 5];
-        let start = place.saturating_sub(last.len() as u64 - 1);
-        start >= self.code
-            && memory.read(start, &mut last)
+        let start = offset.checked_sub(last.len() as u64 - 1);
+        start.is_some_and(|start| memory.read(self.code + start, &mut last))
             // call rel32; call *%reg
             && (last[0] == 0xe8 || last[3] == 0xff && last[4] & 0xf8 == 0xd0)
     }

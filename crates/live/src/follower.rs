@@ -55,7 +55,6 @@ const MOST_UNSUPPORTED: u64 = 1 << 30;
 const CPUS_CAME: u8 = 0;
 /// Mappings were found that no event had reported.
 const CHANGES: u8 = 1;
-
 /// A recording ends: names are read now.
 const NAMES: u8 = 2;
 

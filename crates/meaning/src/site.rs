@@ -29,15 +29,7 @@ pub struct Site {
 impl Site {
     /// The site of a pair of stacks: of the user stack where it has any frame, else of the kernel's.
     pub fn of(user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> Option<Self> {
-        let stack = stack_of_site(user, kernel)?;
-        let functions = stack.frames.iter().flat_map(|frame| {
-            frame.lines.iter().map(move |line| Function {
-                symbol: symbol(line),
-                frame,
-                role: Role::of(frame, line),
-            })
-        });
-        from_functions(&functions.collect::<Vec<_>>())
+        Self::of_stack(stack_of_site(user, kernel)?, &mut Roles::default())
     }
 
     /// The site of one of many stacks, with the roles of the frames that all of them share.
@@ -149,13 +141,9 @@ fn from_functions(functions: &[Function<'_>]) -> Option<Site> {
         // Nothing but plumbing: its outermost known function says most.
         let is_known = |function: &&Function<'_>| match has_method {
             true => is_method(function),
-            false => true,
+            false => function.symbol.is_some_and(|name| !is_thread_start(name)),
         };
-        let best = functions
-            .iter()
-            .rev()
-            .filter(is_known)
-            .find(|function| function.symbol.is_some_and(|name| !is_thread_start(name)));
+        let best = functions.iter().rev().find(is_known);
         return best
             .or(functions.first())
             .map(|function| Site { functions: vec![function.name()], through: None });

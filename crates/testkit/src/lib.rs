@@ -26,8 +26,6 @@ pub mod recorder;
 pub mod redis;
 #[cfg(feature = "recorder")]
 pub mod scenario;
-pub mod stacks;
-
 #[cfg(feature = "recorder")]
 pub mod stored;
 #[cfg(feature = "recorder")]
@@ -36,6 +34,8 @@ pub mod stripped;
 pub mod surroundings;
 
 pub mod defect;
+
+pub mod stacks;
 
 mod skips;
 

@@ -26,8 +26,7 @@ use std::sync::Arc;
 
 use wallprof_model::StallReason;
 
-pub use waits::PlainWait;
-pub use waits::Waits;
+pub use waits::{PlainWait, Waits};
 pub use what_if::{Change, ChangeError, Estimate, KindEstimate, Operation, Operations, WhatIf};
 
 /// A group of threads with equal names, or something that is no thread.

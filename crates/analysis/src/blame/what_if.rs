@@ -11,11 +11,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use wallprof_meaning::glob::{Glob, GlobError};
 use wallprof_model::{Reason, StallReason, ThreadKey};
 
 use super::Group;
 use super::waits::{Cause, Wait, Waits};
-use wallprof_meaning::glob::{Glob, GlobError};
 
 /// Waits of a holder that are searched backwards for the start of its critical section.
 const LONGEST_SECTION: usize = 1_000;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The result of a comparison.
 
+use wallprof_meaning::site::Site;
 use wallprof_model::State;
 
 use super::collect::Group;
@@ -8,7 +9,6 @@ use super::evidence::Change;
 use super::news::Floor;
 use super::tree::{NodeId, Tree};
 use crate::weights::View;
-use wallprof_meaning::site::Site;
 
 #[derive(Clone, Debug)]
 pub struct Comparison {

@@ -5,9 +5,9 @@
 use wallprof_model::event::{LedgerDelta, Weighted};
 use wallprof_model::profile::{LedgerRow, RecordingInfo, ResolvedStack, SampleRow, StallRecord, Thread};
 use wallprof_model::{EpochSecond, MonoNs, StackId, StallReason, State, ThreadInfo, ThreadKey};
+use wallprof_testkit::stacks::{stack, stall};
 
 use super::{Collector, Side, Tree};
-use wallprof_testkit::stacks::{stack, stall};
 
 const MS: u64 = 1_000_000;
 

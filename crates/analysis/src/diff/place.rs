@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use wallprof_meaning::site::{MOST_FUNCTIONS, Site, is_plain_c_function};
+
 use super::step::Step;
 use super::tree::{NodeId, Tree};
-use wallprof_meaning::site::{MOST_FUNCTIONS, Site, is_plain_c_function};
 
 /// The program's functions from the node outwards, and the library function through which it waited. `None`
 /// where the node has no function above it.

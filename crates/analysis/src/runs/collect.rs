@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use wallprof_meaning::site::{Site, Sites};
 use wallprof_model::histogram::Cell;
 use wallprof_model::profile::{Finding, RecordingInfo, StallRecord, Thread};
 use wallprof_model::{Histogram, Metric, SpanDelta, State, ThreadKey};
@@ -11,7 +12,6 @@ use wallprof_model::{Histogram, Metric, SpanDelta, State, ThreadKey};
 use super::figures::{FoundInRun, Place, Run, Sum, ThreadTime, What};
 use crate::diff::Group;
 use crate::totals::accounts;
-use wallprof_meaning::site::{Site, Sites};
 
 /// Places kept of a run: those with the most time.
 const MOST_PLACES: usize = 500;

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use wallprof_meaning::site::{Site, Sites};
 use wallprof_model::histogram::{Cell, Histogram, bucket_from_ns, range_from_bucket};
 use wallprof_model::profile::{LockRecord, ResolvedStack, StallRecord, Thread, WakerRecord};
 use wallprof_model::{
@@ -19,7 +20,6 @@ use wallprof_model::{
 };
 
 use super::join::state_of;
-use wallprof_meaning::site::{Site, Sites};
 
 /// With fewer spans in the tail, their mean says little.
 pub const LEAST_TAIL: u64 = 30;

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use wallprof_meaning::site::base_name;
 use wallprof_model::profile::ResolvedFrame;
 use wallprof_model::{FrameKind, Meaning, Outside, State, SymbolLine};
 
 use super::calls::Called;
-use wallprof_meaning::site::base_name;
 
 /// One entry of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]

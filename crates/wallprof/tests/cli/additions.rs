@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
+use wallprof_testkit::program::{refused, run};
 
 use crate::fixture;
-use wallprof_testkit::program::{refused, run};
 
 /// A recording with one stall, and a CSV file with these lines.
 fn prepared(lines: &str) -> (TempDir, PathBuf, PathBuf) {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use wallprof_testkit::program::{refused, wallprof};
 
 use crate::fixture;
-use wallprof_testkit::program::{refused, wallprof};
 
 /// Of four threads: the first is in this container, the second in another one, the others in none.
 const FIRST: &str = "aaaa";

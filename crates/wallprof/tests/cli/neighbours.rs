@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, XattrFlags, mkfifoat};
 use tempfile::TempDir;
-
-use crate::fixture;
 use wallprof_testkit::program::{refused, run};
 use wallprof_testkit::recorder::binary;
 use wallprof_testkit::skip;
+
+use crate::fixture;
 
 const ANOTHER_USER: u32 = 12_345;
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tempfile::TempDir;
+use wallprof_testkit::program::{refused, run, sentence_of, wallprof};
 
 use crate::fixture::{self, HOSTILE_NAME};
-use wallprof_testkit::program::{refused, run, sentence_of, wallprof};
 
 /// More than a pipe holds, so that a writer meets its closed end.
 const MANY: u32 = 3_000;

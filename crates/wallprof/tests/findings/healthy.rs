@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A busy program without a problem.
 
-use crate::found::Found;
 use wallprof_testkit::contract::{Cause, Finding};
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::redis::Redis;
 use wallprof_testkit::stored;
+
+use crate::found::Found;
 
 /// The findings that blame Redis while it answers this many requests of each kind. The others blame the machine,
 /// which this test does not control.

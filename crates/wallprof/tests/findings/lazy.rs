@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
-
-use crate::found::Found;
 use wallprof_testkit::contract::Frame;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
 use wallprof_testkit::stored;
+
+use crate::found::Found;
 
 #[derive(Debug, Deserialize)]
 struct Bound {

@@ -7,14 +7,14 @@
 
 use serde::Deserialize;
 use wallprof_findings::{RULES, rule};
-
-use crate::found::Found;
 use wallprof_testkit::busy::busy_ns;
 use wallprof_testkit::contract::{Cause, Finding};
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
 use wallprof_testkit::stripped::stripped;
 use wallprof_testkit::{excuse, machine, stored};
+
+use crate::found::Found;
 
 struct Part {
     scenario: &'static str,

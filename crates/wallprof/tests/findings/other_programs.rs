@@ -3,11 +3,11 @@
 //! program's own clock.
 
 use serde::Deserialize;
-
-use crate::found::Found;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
 use wallprof_testkit::stored;
+
+use crate::found::Found;
 
 #[derive(Debug, Deserialize)]
 struct Waits {

@@ -2,13 +2,13 @@
 //! The figures of `cpu-throttling` where several threads wait for the same CPUs agree with the ledgers.
 
 use serde::Deserialize;
-
-use crate::found::Found;
 use wallprof_testkit::busy::{UNSEEN_NS, busy_ns};
 use wallprof_testkit::contract::Report;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
 use wallprof_testkit::stored;
+
+use crate::found::Found;
 
 const WORKERS: u64 = 4;
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The effect of views, threads, sides and times.
 
-use crate::fixture::{Fixture, MILLI, SECOND};
 use wallprof_testkit::program::{run, wallprof};
+
+use crate::fixture::{Fixture, MILLI, SECOND};
 
 const KERNEL: &str = "[kernel+0xffffffff81000000]_[k]";
 

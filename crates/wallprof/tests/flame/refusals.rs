@@ -4,9 +4,9 @@
 use std::fs;
 
 use wallprof_recording::Recorder;
+use wallprof_testkit::program::{refused, sentence_of, wallprof};
 
 use crate::fixture::{Fixture, SECOND, after, start};
-use wallprof_testkit::program::{refused, sentence_of, wallprof};
 
 #[test]
 fn wrong_usage_is_two() {

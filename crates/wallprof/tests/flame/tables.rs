@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::fixture::Fixture;
 use wallprof_testkit::program::wallprof;
+
+use crate::fixture::Fixture;
 
 /// Moments of an export at which it is killed.
 const KILLS: u32 = 20;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sixty functions without frame pointers, and one in 120 frames.
 
-use crate::expected::assert_as_expected;
-use crate::taken::user_stacks;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::expected::assert_as_expected;
+use crate::taken::user_stacks;
 
 /// Each leaf runs or sleeps for 3 ms at a time, a sixth of the time: at 999 Hz some hundred samples of each
 /// in a second.

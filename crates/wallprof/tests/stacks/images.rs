@@ -2,12 +2,12 @@
 //! Programs that start in every possible way while the machine is recorded.
 
 use serde::Deserialize;
-
-use crate::expected::{Expected, assert_complete_once_known, assert_right, missing};
-use crate::taken::{Taken, user_stacks};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, Truth};
+
+use crate::expected::{Expected, assert_complete_once_known, assert_right, missing};
+use crate::taken::{Taken, user_stacks};
 
 #[derive(Debug, Deserialize)]
 struct Refused {

@@ -6,11 +6,11 @@ use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 
 use wallprof_model::SymbolLine;
-
-use crate::taken::{Doing, Taken, user_stacks};
 use wallprof_testkit::lines::Lines;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
+
+use crate::taken::{Doing, Taken, user_stacks};
 
 /// `seldom` stays interpreted, between two methods that are compiled. `Parts.middle` is compiled as a part of its caller.
 const SOURCE: &str = r#"public class Waits {

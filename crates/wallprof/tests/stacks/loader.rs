@@ -2,12 +2,12 @@
 //! Inside the dynamic linker, and in libraries that are loaded and unloaded.
 
 use serde::Deserialize;
-
-use crate::expected::{Expected, assert_right, missing};
-use crate::taken::{Doing, Taken, user_stacks};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::expected::{Expected, assert_right, missing};
+use crate::taken::{Doing, Taken, user_stacks};
 
 #[derive(Debug, Deserialize)]
 struct Bound {

@@ -5,11 +5,11 @@ use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 
 use wallprof_model::FrameKind;
-
-use crate::taken::{Doing, Place, Taken, user_stacks};
 use wallprof_testkit::lines::Lines;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
+
+use crate::taken::{Doing, Place, Taken, user_stacks};
 
 const SOURCE: &str = r#"
     function inner(n) { let s = 0; for (let i = 0; i < n; i++) s = (s * 31 + i) | 0; return s; }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames of every shape, and stacks inside signal handlers.
 
-use crate::expected::assert_as_expected;
-use crate::taken::user_stacks;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::expected::assert_as_expected;
+use crate::taken::user_stacks;
 
 /// While the kernel returns from a handler it replaces the registers one by one. A sample that hits it there,
 /// once in some thousand, has no right stack.

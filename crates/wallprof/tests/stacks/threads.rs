@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The starts of threads other than a process' first one.
 
-use crate::taken::{Taken, user_stacks};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, ScenarioThread};
+
+use crate::taken::{Taken, user_stacks};
 
 /// libc's start of a thread, and the system call's stub that started it. They have names only where debug
 /// symbols are installed.

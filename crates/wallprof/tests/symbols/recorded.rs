@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::program::Split;
-use crate::server::{Debuginfod, Silent};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::wallprof;
+
+use crate::program::Split;
+use crate::server::{Debuginfod, Silent};
 
 /// Records the program. Returns what was on stderr.
 fn record(split: &Split, program: &Path, urls: Option<&str>) -> String {

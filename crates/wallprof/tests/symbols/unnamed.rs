@@ -10,9 +10,9 @@ use wallprof_model::{
     StallReason, SymbolLine, ThreadInfo, ThreadKey,
 };
 use wallprof_recording::{Recorder, RecordingStart};
+use wallprof_testkit::recorder::wallprof;
 
 use crate::program::Split;
-use wallprof_testkit::recorder::wallprof;
 
 /// One stall in `hidden`, called from an unnamed address in `main`. `exported` is named by its dynamic
 /// symbol.

@@ -6,13 +6,13 @@
 use std::thread;
 
 use serde_json::Value;
-
-use crate::postgres_server::Postgres;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::redis::Redis;
 use wallprof_testkit::scenario::Scenario;
 use wallprof_testkit::stored;
+
+use crate::postgres_server::Postgres;
 
 /// The one kind of a program.
 fn busy_periods(recording: &RecordingFile, thread: &str, tail: &str) -> Value {

@@ -8,15 +8,15 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
 use serde::Deserialize;
-
-use crate::ledger::{assert_adds_up, thread};
-use crate::names::Alias;
-use crate::targets::{Group, Parent, tids, writable_root};
 use wallprof_testkit::contract::{Report, Thread};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::program;
 use wallprof_testkit::scenario::{Scenario, Truth};
+
+use crate::ledger::{assert_adds_up, thread};
+use crate::names::Alias;
+use crate::targets::{Group, Parent, tids, writable_root};
 
 /// One process of `family`, by its own clocks.
 #[derive(Debug, Deserialize)]

@@ -5,11 +5,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Output};
 
-use crate::ledger::assert_adds_up;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, wallprof};
 use wallprof_testkit::scenario::Truth;
 use wallprof_testkit::scenario::program;
+
+use crate::ledger::assert_adds_up;
 
 /// `record ARGS` into a file of its own, to its end.
 fn record(args: &[&str]) -> (Output, PathBuf, tempfile::TempDir) {

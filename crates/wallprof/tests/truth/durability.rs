@@ -11,13 +11,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use tempfile::TempDir;
-
-use crate::ledger::assert_adds_up;
 use wallprof_testkit::bpf_objects::BpfObjects;
 use wallprof_testkit::contract::Report;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, RecordingFile, parse_report};
 use wallprof_testkit::scenario::Scenario;
+
+use crate::ledger::assert_adds_up;
 
 const KILLS: usize = 20;
 /// The recorder is killed within this time after arming: before the first write, between writes, and in one.

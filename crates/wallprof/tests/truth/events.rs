@@ -3,10 +3,11 @@
 
 use std::process::Output;
 
-use crate::ledger::thread;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, wallprof};
 use wallprof_testkit::scenario::Scenario;
+
+use crate::ledger::thread;
 
 fn refused(event: &str) -> Output {
     let folder = tempfile::tempdir().expect("a temporary folder");

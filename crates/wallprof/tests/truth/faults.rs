@@ -2,13 +2,13 @@
 //! Page faults: of a known length, of a cold file, failing ones, and as many as a thread can make.
 
 use serde::Deserialize;
-
-use crate::ledger::{assert_adds_up, thread};
 use wallprof_testkit::contract::{Report, Stall};
 use wallprof_testkit::machine;
 use wallprof_testkit::proc;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::scenario::{Scenario, Truth};
+
+use crate::ledger::{assert_adds_up, thread};
 
 const MS: u64 = 1_000_000;
 /// The two readings of the clocks that relate them are apart by no more.

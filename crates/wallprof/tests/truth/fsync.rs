@@ -2,12 +2,12 @@
 //! A slow path that waits for the disk.
 
 use serde::Deserialize;
-
-use crate::ledger::{assert_adds_up, thread};
 use wallprof_testkit::contract::Stall;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::ledger::{assert_adds_up, thread};
 
 const EDGE_NS: u64 = 50_000;
 const MIN_WAIT_NS: u64 = 100_000;

@@ -2,11 +2,11 @@
 //! Waits that another process stops, and that go on afterwards as `restart_syscall`.
 
 use serde::Deserialize;
-
-use crate::ledger::assert_adds_up;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::ledger::assert_adds_up;
 
 const MS: u64 = 1_000_000;
 /// What each wait was asked to last, in the scenario.

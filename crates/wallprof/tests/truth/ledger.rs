@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-use crate::load::Load;
 use wallprof_testkit::contract::{Report, Stall, Thread};
 use wallprof_testkit::machine;
 use wallprof_testkit::proc::{Counters, STEAL_TICK_NS, process_switches, steal_ns};
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::scenario::{Scenario, ScenarioThread};
+
+use crate::load::Load;
 
 /// The first process: in a sandbox the kernel may keep it from being traced.
 const SUPERVISOR: u32 = 1;

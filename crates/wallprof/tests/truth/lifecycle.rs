@@ -2,13 +2,13 @@
 //! Identity of threads while threads and processes start, rename themselves, exec and end.
 
 use serde::Deserialize;
-
-use crate::ledger::assert_adds_up;
 use wallprof_testkit::contract::{Report, Thread};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Truth;
 use wallprof_testkit::scenario::program;
+
+use crate::ledger::assert_adds_up;
 
 /// A thread's running time before its first and after its last reading of the clock: its creation, its exit,
 /// for a process also copying and freeing its memory.

@@ -3,12 +3,12 @@
 //! act.
 
 use serde::Deserialize;
-
-use crate::load::Load;
 use wallprof_testkit::contract::Stall;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, Truth};
+
+use crate::load::Load;
 
 /// The distance of a stall's edge from the operation's, beside the time that the engine itself ran in between
 /// by its own CPU clock: the system call, the recorder, and interrupts that hit just then.

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-
-use crate::ledger::{assert_adds_up, thread};
 use wallprof_testkit::contract::Report;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::program;
 use wallprof_testkit::scenario::{Scenario, Truth};
+
+use crate::ledger::{assert_adds_up, thread};
 
 /// A program under another name, after which the kernel names its process.
 pub struct Alias {

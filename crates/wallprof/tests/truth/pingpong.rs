@@ -3,12 +3,12 @@
 //! ledger.
 
 use serde::Deserialize;
-
-use crate::ledger::{assert_adds_up, thread};
 use wallprof_testkit::machine;
 use wallprof_testkit::proc::{STEAL_TICK_NS, steal_ns};
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::ledger::{assert_adds_up, thread};
 
 #[derive(Debug, Deserialize)]
 struct Rounds {

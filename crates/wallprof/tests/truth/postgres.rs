@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-
-use crate::ledger::assert_adds_up;
-use crate::postgres_server::Postgres;
 use wallprof_testkit::contract::Report;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
+
+use crate::ledger::assert_adds_up;
+use crate::postgres_server::Postgres;
 
 const PIDS: &str = "select string_agg(pid::text, ',') from pg_stat_activity";
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Real software: a busy Redis has threads that wait for work. Those waits are no stalls.
 
-use crate::ledger::assert_adds_up;
 use wallprof_testkit::contract::Stall;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::redis::Redis;
 use wallprof_testkit::stored;
+
+use crate::ledger::assert_adds_up;
 
 const VOLUNTARY: [&str; 4] = ["wait", "poll", "sleep", "child"];
 /// The recorder's own.

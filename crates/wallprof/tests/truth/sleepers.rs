@@ -2,13 +2,13 @@
 //! Voluntary waits are in the ledger, and are stalls only with `--all`.
 
 use serde::Deserialize;
-
-use crate::ledger::{assert_adds_up, thread};
 use wallprof_testkit::contract::Stall;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
 use wallprof_testkit::stored;
+
+use crate::ledger::{assert_adds_up, thread};
 
 /// The difference of the clocks at the two waits at the scenario's gates.
 const GATES_NS: u64 = 100_000;

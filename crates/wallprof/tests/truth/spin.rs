@@ -2,11 +2,11 @@
 //! Running time, divided between user mode and the kernel by samples.
 
 use serde::Deserialize;
-
-use crate::ledger::{assert_adds_up, thread};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::ledger::{assert_adds_up, thread};
 
 const HZ: f64 = 199.0;
 

@@ -4,15 +4,15 @@
 
 use rustix::process::Signal;
 use serde::Deserialize;
-
-use crate::ledger::thread;
-use crate::memory_group::MemoryGroup;
 use wallprof_testkit::assert_always;
 use wallprof_testkit::contract::{Report, Thread};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, report_from, wallprof};
 use wallprof_testkit::scenario::program;
 use wallprof_testkit::scenario::{Scenario, Truth};
+
+use crate::ledger::thread;
+use crate::memory_group::MemoryGroup;
 
 /// Threads of a machine at its limits: tens of thousands where `pid_max` allows.
 const ALL_THREADS: &str = "100000";

@@ -7,13 +7,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::ledger::{assert_adds_up, thread};
 use wallprof_testkit::contract::Report;
 use wallprof_testkit::lines::Lines;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::program;
 use wallprof_testkit::scenario::{Scenario, Truth};
+
+use crate::ledger::{assert_adds_up, thread};
 
 pub fn tids(report: &Report) -> BTreeSet<u32> {
     report.threads.iter().map(|thread| thread.tid).collect()

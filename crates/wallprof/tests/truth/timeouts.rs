@@ -5,13 +5,13 @@
 use std::process::Command;
 
 use serde::Deserialize;
-
-use crate::ledger::thread;
 use wallprof_testkit::contract::Stall;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::scenario::{Scenario, Truth, program};
 use wallprof_testkit::stored;
+
+use crate::ledger::thread;
 
 const MIN_STALL_NS: u64 = 50_000;
 /// What each thread waits for, in the scenario.

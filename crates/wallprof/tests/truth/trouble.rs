@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-
-use crate::ledger::assert_adds_up;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, report_from, wallprof};
 use wallprof_testkit::scenario::program;
+
+use crate::ledger::assert_adds_up;
 
 /// A small file system of its own. Unmounted when dropped.
 struct SmallDisk {

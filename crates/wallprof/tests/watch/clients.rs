@@ -4,9 +4,10 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use wallprof_testkit::machine;
+
 use crate::http;
 use crate::watcher::{Watcher, value};
-use wallprof_testkit::machine;
 
 const CLIENTS: usize = 50;
 const SCRAPES: usize = 40;

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wallprof_recording::Recording;
-
-use crate::watcher::{Watcher, value};
 use wallprof_testkit::machine;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::watcher::{Watcher, value};
 
 /// Of sixteen readers, a machine that becomes busy may keep this many waiting for longer than they wait.
 const LATE: usize = 3;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ends of a watcher: by SIGKILL, and by the signal that stops it.
 
-use crate::watcher::Watcher;
 use wallprof_testkit::bpf_objects::BpfObjects;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::report_from;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::watcher::Watcher;
 
 #[test]
 fn a_killed_watcher_leaves_a_flight_recording_and_nothing_in_the_kernel() {

@@ -2,12 +2,12 @@
 //! The lock scenario under watch: Prometheus has its critical stalls as the program's own log has them.
 
 use serde::Deserialize;
-
-use crate::prometheus::Prometheus;
-use crate::watcher::Watcher;
 use wallprof_testkit::contract::Stall;
 use wallprof_testkit::machine;
 use wallprof_testkit::scenario::{Scenario, Truth};
+
+use crate::prometheus::Prometheus;
+use crate::watcher::Watcher;
 
 /// Between a wait's duration by the program's clock and by the kernel's lie a system call and a hypervisor.
 const EDGE_NS: u64 = 300_000;

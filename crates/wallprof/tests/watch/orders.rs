@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use rustix::process::Signal;
-
-use crate::http;
-use crate::watcher::{Watcher, value};
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::report_from;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::http;
+use crate::watcher::{Watcher, value};
 
 fn text(output: &std::process::Output) -> String {
     let both = [output.stdout.as_slice(), output.stderr.as_slice()].concat();

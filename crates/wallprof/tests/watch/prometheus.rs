@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use wallprof_testkit::lines::{Lines, TIMEOUT};
 
 use crate::http;
-use wallprof_testkit::lines::{Lines, TIMEOUT};
 
 /// Killed when dropped.
 pub struct Prometheus {

@@ -4,9 +4,10 @@
 use std::net::TcpListener;
 use std::process::{Command, Output};
 
-use crate::watcher::Watcher;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::wallprof;
+
+use crate::watcher::Watcher;
 
 fn refusal(output: &Output, code: i32) -> String {
     let said = String::from_utf8(output.stderr.clone()).expect("UTF-8");

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A stall that never ends shows all the same, and a thread that ends in the middle of a stall does no harm.
 
-use crate::watcher::{Watcher, value};
 use wallprof_testkit::machine;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::watcher::{Watcher, value};
 
 #[test]
 fn a_deadlock_grows_in_the_longest_stall() {

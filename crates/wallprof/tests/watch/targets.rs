@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::watcher::Watcher;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::report_from;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::watcher::Watcher;
 
 /// Options, and the content of the file.
 type Given = (Vec<String>, String);

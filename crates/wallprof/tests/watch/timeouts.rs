@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A thread that oversleeps by little beside threads that wait for a lock as long: metrics count by lateness.
 
-use crate::http;
-use crate::watcher::{Watcher, value};
 use wallprof_testkit::contract::Stall;
 use wallprof_testkit::machine;
 use wallprof_testkit::scenario::Scenario;
+
+use crate::http;
+use crate::watcher::{Watcher, value};
 
 /// The default severities, least lateness last.
 const SEVERITIES: [(&str, u64); 3] = [("critical", 500_000), ("warning", 100_000), ("info", 0)];

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-
-use crate::http;
 use wallprof_testkit::contract::Stall;
 use wallprof_testkit::keep;
 use wallprof_testkit::lines::{Lines, TIMEOUT};
 use wallprof_testkit::recorder::wallprof;
+
+use crate::http;
 
 /// A watcher that serves. Killed when dropped.
 pub struct Watcher {
