@@ -100,6 +100,13 @@ pub struct Party {
     pub comm: Arc<str>,
 }
 
+impl Party {
+    /// Whatever it was called at the time.
+    pub fn is_same_thread(&self, other: &Party) -> bool {
+        (self.key, self.pid, self.tid) == (other.key, other.pid, other.tid)
+    }
+}
+
 /// The waker of a wait, and the place in its code.
 #[derive(Clone, Debug)]
 pub struct Woken {

@@ -72,15 +72,17 @@ pub(super) fn is_for_space(cases: &[&Case]) -> bool {
     mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone())).is_some_and(|name| name.starts_with(FULL))
 }
 
-/// `engine waited for WHAT in take_order 7 times, …: housekeeper held it …`, where that is unusual.
+/// `engine waited for WHAT in take_order 7 times, …: housekeeper held it …`, where that is unusual. `advice` is about
+/// these waits.
 pub(super) fn conclude<'e>(
     cases: Vec<&'e Case>,
     evidence: &Evidence,
     what: &str,
-    advice: impl Into<String>,
+    advice: impl FnOnce(&[&Case]) -> String,
 ) -> Option<Conclusion<'e>> {
     let (problem, waited) = waited(cases, evidence, what, "")?;
     let title = format!("{waited}{}.", holder(&problem.cases, evidence));
+    let advice = advice(&problem.cases);
     Some(problem.conclude(title, advice))
 }
 
@@ -109,10 +111,8 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     if is_for_space(cases) {
         return other_end::ended(cases, evidence);
     }
-    let release = mostly(cases, |case| case.release().cloned());
-    let release = wording::spot(release.as_ref());
-    let owner = owner_name(cases);
-    if let Some(owner) = owner {
+    if let Some((owner, named)) = owner_name(cases) {
+        let release = wording::spot(release_by(cases, named).as_ref());
         let away = away(cases, evidence);
         let ended = match release.as_str() {
             "" if mostly_interrupted(cases) && !mostly_asked_again(cases) => {
@@ -136,6 +136,7 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     let Some(waker) = times.top().map(|(party, _)| party.clone()).or(waker) else {
         return String::new();
     };
+    let release = wording::spot(release_by(cases, named_of(&times, cases)).as_ref());
     let titled = titled(&waker, cases);
     if !cases.iter().all(|case| case.meaning.is_some()) {
         return format!(": {titled} released it{release}");
@@ -144,16 +145,12 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
         return format!(": {titled} ended it{release}");
     }
     let away = away(cases, evidence);
+    if is_in_turn(&times, cases) {
+        let away = away.replacen(", itself", ", each", 1);
+        return format!(": they held it in turn{away} and released it{release}");
+    }
     let (longest_ns, whole_ns) = (times.top().map_or(0, |(_, ns)| ns), times.total());
     if longest_ns <= whole_ns / 2 {
-        let waiters: HashSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
-        let by_waiter = |party: &Party| party.key.is_some_and(|holder| waiters.contains(&holder));
-        let by_waiters_ns =
-            times.ranked().into_iter().filter(|(party, _)| by_waiter(party)).map(|(_, ns)| ns).sum();
-        if is_share(by_waiters_ns, IN_TURN, whole_ns) {
-            let away = away.replacen(", itself", ", each", 1);
-            return format!(": they held it in turn{away} and released it{release}");
-        }
         let share = wording::percent(longest_ns, whole_ns);
         let away = away.replacen(", itself", ", the holders", 1);
         let away = away.trim_end_matches(',');
@@ -162,6 +159,38 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
         );
     }
     format!(": {titled} held it{away} and released it{release}")
+}
+
+/// Where the lock was released: by the thread that the words about it name as its holder, if they name one.
+pub(super) fn release(cases: &[&Case], evidence: &Evidence) -> Option<Arc<Site>> {
+    match owner_name(cases) {
+        Some((_, named)) => release_by(cases, named),
+        None => release_by(cases, named_of(&holding_times(cases, evidence), cases)),
+    }
+}
+
+/// Where `holder` let go; without one, where most of the waits' time ended. A thread that has the lock for a moment, as
+/// the next one that waited for it does, lets go of it elsewhere.
+fn release_by(cases: &[&Case], holder: Option<&Party>) -> Option<Arc<Site>> {
+    let by_it = |case: &Case| match (holder, case.waker.as_ref().and_then(|waker| waker.by.as_ref())) {
+        (Some(holder), Some(waker)) => holder.is_same_thread(waker),
+        (holder, _) => holder.is_none(),
+    };
+    mostly(cases, |case| case.release().filter(|_| by_it(case)).cloned())
+}
+
+/// The one thread that is named as the holder, where the words do not name all of them.
+fn named_of<'t>(times: &'t Tally<Party>, cases: &[&Case]) -> Option<&'t Party> {
+    times.top().map(|(party, _)| party).filter(|_| !is_in_turn(times, cases))
+}
+
+/// Whether no thread had the lock for most of the time, and those that waited for it had it meanwhile.
+fn is_in_turn(times: &Tally<Party>, cases: &[&Case]) -> bool {
+    let (longest_ns, whole_ns) = (times.top().map_or(0, |(_, ns)| ns), times.total());
+    let waiters: HashSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
+    let by_waiter = |party: &Party| party.key.is_some_and(|holder| waiters.contains(&holder));
+    let by_waiters = times.ranked().into_iter().filter(|(party, _)| by_waiter(party));
+    longest_ns <= whole_ns / 2 && is_share(by_waiters.map(|(_, ns)| ns).sum(), IN_TURN, whole_ns)
 }
 
 /// The thread of the interpreter that ran for most of the waits: it had the lock, without which it could not. Ruby
@@ -216,10 +245,11 @@ fn holders<'e>(case: &'e Case, evidence: &'e Evidence) -> Vec<(&'e Party, MonoNs
     holders
 }
 
-/// The owner of the lock in most of the waits. Threads of one name that have it in turn have no number.
-fn owner_name(cases: &[&Case]) -> Option<String> {
-    let mut owners: Tally<&Party> = Tally::default();
-    for case in cases {
+/// The owner of the lock in most of the waits, as the words have it, and which thread that is. Threads of one name that
+/// have it in turn have no number, and are none.
+fn owner_name<'c>(cases: &[&'c Case]) -> Option<(String, Option<&'c Party>)> {
+    let mut owners: Tally<&'c Party> = Tally::default();
+    for &case in cases {
         if let Some(owner) = owner(case) {
             owners.add(owner, case.late_ns());
         }
@@ -231,8 +261,8 @@ fn owner_name(cases: &[&Case]) -> Option<String> {
     let (most, ns) = owners.top()?;
     let waiter = cases.iter().find(|case| owner(case) == Some(*most))?;
     Some(match ns.saturating_mul(2) > owners.total() {
-        true => wording::other(most, waiter),
-        false => mostly(cases, |case| Some(wording::party(owner(case)?, case.pid)))?,
+        true => (wording::other(most, waiter), Some(*most)),
+        false => (mostly(cases, |case| Some(wording::party(owner(case)?, case.pid)))?, None),
     })
 }
 

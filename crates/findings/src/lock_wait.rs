@@ -78,12 +78,11 @@ fn lock_key(case: &Case, evidence: &Evidence) -> LockKey {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let advice = advice(&cases);
     let what = lock::what(&cases);
-    lock::conclude(cases, evidence, &what, advice)
+    lock::conclude(cases, evidence, &what, |cases| advice(cases, evidence))
 }
 
-fn advice(cases: &[&Case]) -> String {
+fn advice(cases: &[&Case], evidence: &Evidence) -> String {
     if lock::is_for_space(cases) {
         return SPACE_ADVICE.to_owned();
     }
@@ -98,8 +97,7 @@ fn advice(cases: &[&Case]) -> String {
     if let Some(advice) = meaning.as_deref().and_then(advice_about) {
         return advice.to_owned();
     }
-    let release = mostly(cases, |case| case.release().cloned());
-    let holder = match wording::spot(release.as_ref()).as_str() {
+    let holder = match wording::spot(lock::release(cases, evidence).as_ref()).as_str() {
         "" => "Hold the lock for less time".to_owned(),
         spot => format!("Hold the lock for less time where it is released{spot}"),
     };
@@ -171,6 +169,33 @@ mod tests {
         let found = Fixture::only_finding((1..=3).map(sampled));
         let expected = ": thread-2 held it in sweep_registry and released it in unlock.";
         assert!(found.title.ends_with(expected), "{}", found.title);
+    }
+
+    /// Two waiters stand behind a slow holder: it wakes the first one, which wakes the second one on its way out.
+    fn handed_on(owner_word: bool) -> Vec<StallRecord> {
+        let lock = |wait: StallRecord| match owner_word {
+            true => lock_case(wait.id, 1, 2, 0).lock,
+            false => None,
+        };
+        let of_holder = at(0, StallRecord { thread: ThreadKey(3), ..learned(1, 1, 2, 10_000_000) });
+        let of_waiter = at(0, learned(2, 1, 3, 10_300_000));
+        let leaves =
+            of_waiter.waker.clone().map(|waker| WakerRecord { user: Some(stack(&["leave"])), ..waker });
+        let of_waiter = StallRecord { waker: leaves, ..of_waiter };
+        [of_waiter, of_holder]
+            .into_iter()
+            .map(|wait| StallRecord { lock: lock(wait.clone()), ..wait })
+            .collect()
+    }
+
+    #[test]
+    fn place_is_where_the_named_holder_let_go_not_where_the_next_one_did() {
+        for owner_word in [true, false] {
+            let found = Fixture::only_finding(handed_on(owner_word));
+            assert!(found.title.contains(": thread-2 held it"), "{}", found.title);
+            assert!(found.title.ends_with(" released it in release_order."), "{}", found.title);
+            assert!(found.advice.contains("released in release_order"), "{}", found.advice);
+        }
     }
 
     #[test]

@@ -71,10 +71,11 @@ impl Field {
 
 fn field(at: u64, type_name: &str) -> Field {
     let (bytes, is_signed) = match type_name {
-        "u1" | "bool" | "CodeBlobKind" => (1, false),
-        "u2" | "jushort" | "unsigned short" => (2, false),
-        "int16_t" | "short" => (2, true),
-        "u4" | "uint32_t" | "unsigned int" | "juint" => (4, false),
+        "u1" | "uint8_t" | "jubyte" | "unsigned char" | "bool" | "jboolean" | "CodeBlobKind" => (1, false),
+        "int8_t" | "jbyte" | "char" | "signed char" => (1, true),
+        "u2" | "uint16_t" | "jushort" | "jchar" | "unsigned short" => (2, false),
+        "int16_t" | "jshort" | "short" => (2, true),
+        "u4" | "uint32_t" | "unsigned int" | "unsigned" | "juint" => (4, false),
         "int" | "int32_t" | "jint" => (4, true),
         _ => (8, false),
     };
