@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wallprof_analysis::interest::Class;
 use wallprof_analysis::tally::Tally;
 use wallprof_meaning::site::Site;
-use wallprof_meaning::waits::{DISK, LINUX};
+use wallprof_meaning::waits::{BARRIER, DISK, LINUX, TEAM};
 use wallprof_model::event::{Access, Peer};
 use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 
@@ -166,6 +166,7 @@ impl Case {
     pub fn is_late(&self) -> bool {
         Class::of_stall(self.reason, self.voluntary) == Class::Late
             || self.is_for_a_lock()
+            || self.is_at_a_barrier()
             || !self.voluntary && self.kernel_said().is_some()
     }
 
@@ -175,7 +176,13 @@ impl Case {
         let StallReason::Blocked(reason) = self.reason else { return false };
         let means_one = self.meaning.as_ref().is_some_and(|meaning| !meaning.idle);
         let is_one = reason == Reason::Lock || means_one && !self.is_for_a_disk();
-        !self.voluntary && self.kernel_said().is_none() && is_one
+        !self.voluntary && self.kernel_said().is_none() && is_one && !self.is_at_a_barrier()
+    }
+
+    /// Whether it is a wait for other threads that do a part of the same work.
+    pub fn is_at_a_barrier(&self) -> bool {
+        let is_one = |said| [BARRIER, TEAM].contains(&said);
+        !self.voluntary && matches!(self.reason, StallReason::Blocked(_)) && self.said().is_some_and(is_one)
     }
 
     /// Whether it is a wait for a disk: by the kernel's word, or because disks end such waits.

@@ -7,6 +7,7 @@
 //! for users what each rule reports, its limits, and when it is wrong.
 
 mod allocator_lock;
+mod barrier_wait;
 mod blocked_loop;
 mod bottleneck;
 mod callers;
@@ -85,6 +86,7 @@ pub static RULES: &[RuleSpec] = &[
     program_wait::RULE,
     mmap_lock::RULE,
     kernel_lock::RULE,
+    barrier_wait::RULE,
     wake_chain::RULE,
     allocator_lock::RULE,
     holder_blocked::RULE,

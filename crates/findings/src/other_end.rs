@@ -12,7 +12,7 @@ use wallprof_model::event::{Awaited, Peer, PeerProcess};
 
 use super::case::{Case, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
-use super::evidence::Evidence;
+use super::evidence::{Evidence, ThreadTotals};
 use super::limits::{Delays, SHORTEST_BLOCK_NS};
 use super::spec::Reported;
 use super::wording;
@@ -114,11 +114,11 @@ pub(super) fn meanwhile(cases: &[&Case], evidence: &Evidence) -> String {
     let threads = waker.map_or_else(|| evidence.threads_of(pid), |waker| vec![waker]);
     let longest = longest(cases.iter().filter(|case| pid_of(case) == Some(pid)));
     let acts = threads.iter().filter_map(|&thread| act(thread, &longest, evidence));
-    let acts: Vec<Act> = acts.collect();
+    let acts: Vec<Act<'_>> = acts.collect();
     // Of several threads, the one that ran is what the others waited for, too.
     let mut ran = acts.iter().filter(|act| act.ran);
     match (acts.as_slice(), ran.next(), ran.next()) {
-        ([act], ..) | (_, Some(act), None) => act.words.clone(),
+        ([act], ..) | (_, Some(act), None) => act.words(wording::shown(&act.thread.comm)),
         _ => String::new(),
     }
 }
@@ -126,19 +126,25 @@ pub(super) fn meanwhile(cases: &[&Case], evidence: &Evidence) -> String {
 /// `: clamd 4711 ended it in answer, while clamd was mostly in sleep in scan`; nothing where interrupts ended the
 /// waits, or they have not ended.
 pub(super) fn ended(cases: &[&Case], evidence: &Evidence) -> String {
+    ended_by(cases, evidence, |place| format!("ended it{}", wording::spot(place)))
+}
+
+/// The same, with what the thread did in the place where it ended the waits.
+pub(super) fn ended_by(
+    cases: &[&Case],
+    evidence: &Evidence,
+    did: impl FnOnce(Option<&Arc<Site>>) -> String,
+) -> String {
     let Some(by) = mostly(cases, |case| case.waker.as_ref()?.by.clone()) else { return String::new() };
     let is_by_it = |case: &&&Case| case.waker.as_ref().and_then(|waker| waker.by.as_ref()) == Some(&by);
     let by_it: Vec<&&Case> = longest(cases.iter().filter(is_by_it));
-    let pid = by_it.first().map_or(by.pid, |case| case.pid);
     let plain: Vec<&Case> = by_it.iter().map(|case| **case).collect();
     let place = mostly(&plain, |case| case.release().cloned());
-    let act = by.key.and_then(|thread| act(thread, &by_it, evidence)).map(|act| act.words);
-    format!(
-        ": {} ended it{}{}",
-        wording::party(&by, pid),
-        wording::spot(place.as_ref()),
-        act.unwrap_or_default()
-    )
+    let named = by_it.first().map_or_else(|| wording::name(&by), |waiter| wording::other(&by, waiter));
+    let is_namesake = by_it.first().is_some_and(|waiter| (waiter.pid, &waiter.comm) == (by.pid, &by.comm));
+    let again = if is_namesake { named.clone() } else { wording::name(&by) };
+    let act = by.key.and_then(|thread| act(thread, &by_it, evidence)).map(|act| act.words(&again));
+    format!(": {named} {}{}", did(place.as_ref()), act.unwrap_or_default())
 }
 
 fn longest<'c, 'e>(cases: impl Iterator<Item = &'c &'e Case>) -> Vec<&'c &'e Case> {
@@ -157,12 +163,21 @@ fn pid_of(case: &Case) -> Option<u32> {
 }
 
 /// What a thread did during most of some waits.
-struct Act {
+struct Act<'e> {
+    thread: &'e ThreadTotals,
     ran: bool,
-    words: String,
+    /// `running`, `in sleep in scan`.
+    did: String,
 }
 
-fn act(thread: ThreadKey, waits: &[&&Case], evidence: &Evidence) -> Option<Act> {
+impl Act<'_> {
+    /// `, while clamd was mostly in sleep in scan`.
+    fn words(&self, name: &str) -> String {
+        format!(", while {name} was mostly {}", self.did)
+    }
+}
+
+fn act<'e>(thread: ThreadKey, waits: &[&&Case], evidence: &'e Evidence) -> Option<Act<'e>> {
     let totals = evidence.thread(thread)?;
     let mut states: Tally<String> = Tally::default();
     let (mut whole_ns, mut covered_ns) = (0u64, 0u64);
@@ -175,16 +190,13 @@ fn act(thread: ThreadKey, waits: &[&&Case], evidence: &Evidence) -> Option<Act> 
         }
     }
     let running_ns = whole_ns.saturating_sub(covered_ns);
-    let name = wording::shown(&totals.comm);
     if whole_ns == 0 {
         None
     } else if running_ns >= whole_ns / 2 {
         // Short waits, and idle ones of a busy recording, are not kept one by one.
-        (totals.on_cpu_ns >= running_ns)
-            .then(|| Act { ran: true, words: format!(", while {name} was mostly running") })
+        (totals.on_cpu_ns >= running_ns).then(|| Act { thread: totals, ran: true, did: "running".into() })
     } else {
         let (state, ns) = states.top()?;
-        (ns >= whole_ns / 2)
-            .then(|| Act { ran: false, words: format!(", while {name} was mostly in {state}") })
+        (ns >= whole_ns / 2).then(|| Act { thread: totals, ran: false, did: format!("in {state}") })
     }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A function's name shortened for one line or one sentence.
+//! A function's name shortened for one line or one sentence, and as lists of functions have it.
+
+use std::borrow::Cow;
 
 /// A demangled name without what does not help to find it: parameters, the contents of generics,
 /// symbol versions, compiler suffixes and Rust's hashes.
 pub fn short_name(symbol: &str) -> String {
-    let symbol = without_suffix(symbol);
-    let symbol = java_method(symbol).unwrap_or(symbol);
+    let symbol = without_result(without_suffix(symbol));
     let mut short = String::new();
     let mut depth = 0usize;
     let mut rest = symbol;
@@ -28,23 +29,64 @@ pub fn short_name(symbol: &str) -> String {
     short
 }
 
+/// A demangled name as lists of functions have it. That of a C++ template begins with what the function returns:
+/// `void std::f<int>()` is `std::f<int>()`. Rust's newer mangling has the type of a method in brackets:
+/// `<std::sync::Barrier>::wait` is `std::sync::Barrier::wait`.
+pub(crate) fn plain_name(symbol: &str) -> Cow<'_, str> {
+    let name = without_result(symbol);
+    match type_in_brackets(name) {
+        Some((of, method)) => Cow::Owned(format!("{of}{method}")),
+        None => Cow::Borrowed(name),
+    }
+}
+
+/// `shop.Orders.take(int)` of `java.util.List shop.Orders.take(int)`. A name without parameters has no result either:
+/// `py::run:/opt/two words/run.py`.
+fn without_result(symbol: &str) -> &str {
+    let (mut depth, mut start) = (0usize, 0);
+    for (at, c) in symbol.char_indices() {
+        let (before, rest) = (&symbol[..at], &symbol[at..]);
+        match c {
+            ' ' | '<' | '(' if depth == 0 && before.ends_with("operator") => return &symbol[start..],
+            '<' | '{' | '[' => depth += 1,
+            '>' if !before.ends_with('-') => depth = depth.saturating_sub(1),
+            '}' | ']' => depth = depth.saturating_sub(1),
+            '(' if depth == 0 && !rest.starts_with("(anonymous namespace)") => {
+                // Behind a space it begins no parameters: `StubRoutines (1)` of Java's virtual machine.
+                return if before.ends_with(' ') { symbol } else { &symbol[start..] };
+            }
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ' ' if depth == 0 => start = at + 1,
+            _ => {}
+        }
+    }
+    symbol
+}
+
+/// `T` and `::method` of `<T>::method`; not of `<T as Trait>::method`.
+fn type_in_brackets(name: &str) -> Option<(&str, &str)> {
+    let inside = name.strip_prefix('<')?;
+    let mut depth = 1usize;
+    let end = inside.char_indices().find(|&(at, c)| {
+        match c {
+            '<' => depth += 1,
+            '>' if !inside[..at].ends_with('-') => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    let (of, method) = inside.split_at(end?.0);
+    let method = &method[1..];
+    (!of.contains(" as ") && method.starts_with("::")).then_some((of, method))
+}
+
 fn without_suffix(symbol: &str) -> &str {
     let symbol = symbol.split('@').next().filter(|name| !name.is_empty()).unwrap_or(symbol);
     match symbol.rsplit_once("::h") {
         Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
         _ => symbol,
     }
-}
-
-/// `shop.Orders.take(int)` of `java.util.List shop.Orders.take(int)`.
-fn java_method(symbol: &str) -> Option<&str> {
-    let (result, method) = symbol.split_once(' ')?;
-    let name = method.split_once('(')?.0;
-    let is_plain = |text: &str| !text.contains([' ', ':', '<']);
-    (is_plain(result)
-        && name.contains('.')
-        && is_plain(name.trim_end_matches("<init>").trim_end_matches("<clinit>")))
-    .then_some(method)
 }
 
 /// `vector<` and `collect::<`, but neither `operator<` nor Rust's leading `<T as Trait>`.
@@ -80,6 +122,7 @@ mod tests {
             ("main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()(int) const"),
             ("<engine::Book as core::fmt::Debug>::fmt", "<engine::Book as core::fmt::Debug>::fmt"),
             ("engine::run::<engine::Live>", "engine::run::<>"),
+            ("void Book::take<Order>(Order const&)", "Book::take<>"),
             ("engine::run::h0123456789abcdef", "engine::run"),
             ("pthread_cond_wait@@GLIBC_2.3.2", "pthread_cond_wait"),
             ("void shop.Orders.take(int, java.lang.String)", "shop.Orders.take"),
@@ -96,7 +139,48 @@ mod tests {
         }
     }
 
+    #[test]
+    fn plain_names_begin_with_their_own() {
+        for (symbol, plain) in [
+            ("void std::this_thread::sleep_for<long>(int)", "std::this_thread::sleep_for<long>(int)"),
+            ("std::vector<int, char> parse<char>(std::string)", "parse<char>(std::string)"),
+            (
+                "unsigned long md::(anonymous namespace)::sum<int>(int)",
+                "md::(anonymous namespace)::sum<int>(int)",
+            ),
+            ("std::ostream& std::operator<< <char>(char)", "std::operator<< <char>(char)"),
+            ("operator new(unsigned long)", "operator new(unsigned long)"),
+            (
+                "bool main::{lambda(int)#1}::operator()<int>(int) const",
+                "main::{lambda(int)#1}::operator()<int>(int) const",
+            ),
+            ("(anonymous namespace)::parse(char const*)", "(anonymous namespace)::parse(char const*)"),
+            ("<std::sync::barrier::Barrier>::wait", "std::sync::barrier::Barrier::wait"),
+            ("<a::Channel<fn(u8) -> u8>>::send", "a::Channel<fn(u8) -> u8>::send"),
+            ("<engine::Book as core::fmt::Debug>::fmt", "<engine::Book as core::fmt::Debug>::fmt"),
+            ("net/http.(*conn).serve", "net/http.(*conn).serve"),
+            ("StubRoutines (continuation stubs)", "StubRoutines (continuation stubs)"),
+            ("void shop.Orders.take(int)", "shop.Orders.take(int)"),
+            ("py::run:/opt/two words/run.py", "py::run:/opt/two words/run.py"),
+            ("LazyCompile:*parse file:///opt/app.js:1:2", "LazyCompile:*parse file:///opt/app.js:1:2"),
+            (
+                "LazyCompile:~(anonymous) /opt/two words.js:1:2",
+                "LazyCompile:~(anonymous) /opt/two words.js:1:2",
+            ),
+            ("type:.eq.struct { a int; b string }", "type:.eq.struct { a int; b string }"),
+            ("pthread_cond_wait@@GLIBC_2.3.2", "pthread_cond_wait@@GLIBC_2.3.2"),
+            ("", ""),
+        ] {
+            assert_eq!(plain_name(symbol), plain);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn any_name_is_made_plain_without_panic(symbol in "[a-z<>():@{}& -]{0,40}|.{0,20}") {
+            prop_assert!(plain_name(&symbol).len() <= symbol.len());
+        }
+
         #[test]
         fn any_name_is_shortened_without_panic(symbol in "[a-z<>():@{}& -]{0,40}|.{0,20}") {
             prop_assert!(short_name(&symbol).len() <= symbol.len() + 2);

@@ -13,6 +13,7 @@ use wallprof_model::{FrameKind, SymbolLine, is_runtime_library};
 use crate::by_stack::{ByFrame, ByStack};
 use crate::interner::Interner;
 use crate::java;
+use crate::short_name::plain_name;
 
 /// Functions named in a site.
 pub const MOST_FUNCTIONS: usize = 3;
@@ -308,6 +309,7 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "internal/sync.(*Mutex)",
         "sync.runtime_Sem",
     ];
+    let symbol = &*plain_name(symbol);
     let plain = symbol.split(['(', '@']).next().unwrap_or(symbol);
     // Go's functions in assembly have the name of their calling convention behind their own.
     let plain = plain.strip_suffix(".abi0").unwrap_or(plain);

@@ -123,7 +123,7 @@ pub struct MissingFile {
 pub fn is_runtime_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     match stem(name) {
-        "libc" | "libpthread" | "ld" | "librt" | "libstdc++" | "libc++" | "libgcc_s" => true,
+        "libc" | "libpthread" | "ld" | "librt" | "libstdc++" | "libc++" | "libgcc_s" | "libgomp" => true,
         _ => {
             is_allocator_library(path)
                 || matches!(name, "[vdso]" | "[vsyscall]")

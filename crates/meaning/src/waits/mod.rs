@@ -56,6 +56,11 @@ pub const LINUX: &str = "linux";
 /// The meaning of waits for the process that serves a file system.
 pub const FILE_SERVER: &str = "file server";
 
+/// The meanings of waits for other threads that do a part of the same work: for all of them, and for those of a region
+/// of OpenMP.
+pub const BARRIER: &str = "barrier";
+pub const TEAM: &str = "OpenMP team";
+
 /// The meaning of waits for an RCU grace period.
 pub const GRACE_PERIOD: &str = "RCU grace period";
 

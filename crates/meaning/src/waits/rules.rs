@@ -6,6 +6,7 @@
 //! stack's functions the first one from the leaf that any rule matches decides, user functions before those
 //! of the kernel.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +19,12 @@ use wallprof_model::{FrameKind, Meaning, MeaningSource, SymbolLine};
 
 use super::words::{WordRule, WordText};
 use crate::glob::{Glob, GlobError};
+use crate::short_name::plain_name;
 use crate::site::base_name;
 
 /// The rules that are known without a file.
 const BUILT_IN: &[(&str, &str)] = &[
+    ("waits/barriers.toml", include_str!("../../waits/barriers.toml")),
     ("waits/cpython.toml", include_str!("../../waits/cpython.toml")),
     ("waits/glibc.toml", include_str!("../../waits/glibc.toml")),
     ("waits/go.toml", include_str!("../../waits/go.toml")),
@@ -39,6 +42,9 @@ const BUILT_IN: &[(&str, &str)] = &[
 
 /// The module of the kernel's functions in a rule.
 const KERNEL: &str = "[kernel]";
+
+/// The function that waits, in a rule, where it has no name.
+const UNNAMED: &str = "[unnamed]";
 
 /// A rule as its file has it.
 #[derive(Clone, Debug, Deserialize)]
@@ -100,8 +106,9 @@ impl Names {
         self.0.iter().map(|name| name.text.clone()).collect()
     }
 
+    /// [`UNNAMED`] is none: as a glob it would be one letter of these.
     pub(super) fn globs(&self) -> Vec<Glob> {
-        self.0.iter().map(|name| name.glob.clone()).collect()
+        self.0.iter().filter(|name| name.text != UNNAMED).map(|name| name.glob.clone()).collect()
     }
 }
 
@@ -291,7 +298,8 @@ impl Rules {
         let functions: Vec<Function<'_>> = stack.frames.iter().flat_map(functions_of).collect();
         (0..functions.len()).find_map(|at| {
             let (frame, symbol) = functions[at];
-            let about = known.of(self, symbol?);
+            // Code without a name further out may wait for anything.
+            let about = known.of(self, symbol.or((at == 0).then_some(UNNAMED))?);
             let mut rules = about.iter().map(|&index| &self.rules[index]);
             rules.find(|rule| rule.matches(frame, &functions[at + 1..])).map(|rule| &rule.meaning)
         })
@@ -313,8 +321,11 @@ impl RulesOfFunctions {
         if let Some(known) = self.about.get(function) {
             return Arc::clone(known);
         }
-        let of_function =
-            rules.rules.iter().enumerate().filter(|(_, rule)| any(&rule.globs.functions, function));
+        let is_about = |rule: &Rule| match function {
+            UNNAMED => rule.functions.iter().any(|name| name == UNNAMED),
+            named => any(&rule.globs.functions, named),
+        };
+        let of_function = rules.rules.iter().enumerate().filter(|(_, rule)| is_about(rule));
         let about: Arc<[usize]> = of_function.map(|(index, _)| index).collect();
         if self.about.len() == MOST_FUNCTIONS {
             self.about.clear();
@@ -345,7 +356,11 @@ impl<'r> Matcher<'r> {
 }
 
 fn any(globs: &[Glob], name: &str) -> bool {
-    globs.iter().any(|glob| glob.matches(name))
+    let is_named = |name: &str| globs.iter().any(|glob| glob.matches(name));
+    match plain_name(name) {
+        Cow::Borrowed(plain) if plain.len() == name.len() => is_named(name),
+        plain => is_named(name) || is_named(&plain),
+    }
 }
 
 /// A function of a stack. It has no name in a module without symbols.
@@ -461,6 +476,45 @@ mod tests {
     #[test]
     fn built_in_rules_are_rules() {
         assert!(Rules::built_in().unwrap().iter().count() > 0);
+    }
+
+    #[test]
+    fn methods_of_rust_have_their_names_with_either_mangling() {
+        let rules = Rules::built_in().unwrap();
+        for symbol in
+            ["<parking_lot::raw_mutex::RawMutex>::lock_slow", "parking_lot::raw_mutex::RawMutex::lock_slow"]
+        {
+            assert_eq!(meaning(&rules, &[symbol, "take_order"]), Some("lock"), "{symbol}");
+        }
+        assert_eq!(meaning(&rules, &["<std::sync::barrier::Barrier>::wait", "step"]), Some("barrier"));
+    }
+
+    #[test]
+    fn a_function_without_a_name_is_one_where_it_waits_itself() {
+        let rules = Rules::built_in().unwrap();
+        let of = |module: &str, symbols: &[&str]| {
+            let of_module = |frame: &Arc<ResolvedFrame>| match frame.lines[0].symbol.as_deref() {
+                Some("") => Arc::new(ResolvedFrame {
+                    module: Some(module.into()),
+                    lines: vec![SymbolLine::default()],
+                    ..ResolvedFrame::clone(frame)
+                }),
+                _ => frame.clone(),
+            };
+            let user = stack(symbols);
+            let user = ResolvedStack { frames: user.frames.iter().map(of_module).collect(), ..user };
+            rules.meaning(Some(&user), None).map(|meaning| meaning.name.clone())
+        };
+        let omp = |symbols: &[&str]| of("/usr/lib/x86_64-linux-gnu/libgomp.so.1.0.0", symbols);
+        for at in [&["", "solve._omp_fn.0", "GOMP_parallel", "main"][..], &["", "GOMP_parallel", "main"]] {
+            assert_eq!(omp(at).as_deref(), Some("OpenMP team"), "{at:?}");
+        }
+        for idle in [&["", "", "start_thread", "clone3"][..], &[""], &["a", "solve._omp_fn.0", "main"]] {
+            assert_eq!(omp(idle), None, "{idle:?}");
+        }
+        let task = &["__lll_lock_wait", "pthread_mutex_lock", "f._omp_fn.1", "", "solve._omp_fn.0"];
+        assert_eq!(omp(task), None, "a task waits for a lock, below the library's barrier");
+        assert_eq!(of("/usr/lib/libother.so", &["", "solve._omp_fn.0"]), None);
     }
 
     /// Stacks as recorded of the programs that the rules name, functions without symbols left out.
@@ -650,6 +704,11 @@ mod tests {
             .map(|rule| rule.meaning.name.as_str())
             .collect();
         let expected = [
+            "barrier",
+            "barrier",
+            "barrier",
+            "barrier",
+            "OpenMP team",
             "DNS",
             "woken waiters",
             "pinned virtual thread",
