@@ -106,7 +106,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn wait(id: u64, thread: u32, last: u32, name: &str, ns: u64) -> StallRecord {
-        let (software, source) = (Some("glibc".into()), MeaningSource::Stack);
+        let (software, source) = (Some("pthread".into()), MeaningSource::Stack);
         let meaning = Meaning { name: name.into(), software, idle: false, holder: false, source };
         StallRecord {
             voluntary: false,

@@ -136,7 +136,7 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     let Some(waker) = times.top().map(|(party, _)| party.clone()).or(waker) else {
         return String::new();
     };
-    let release = wording::spot(release_by(cases, named_of(&times, cases)).as_ref());
+    let release = wording::spot(release_of_holder(&times, cases, evidence).as_ref());
     let titled = titled(&waker, cases);
     if !cases.iter().all(|case| case.meaning.is_some()) {
         return format!(": {titled} released it{release}");
@@ -165,8 +165,21 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
 pub(super) fn release(cases: &[&Case], evidence: &Evidence) -> Option<Arc<Site>> {
     match owner_name(cases) {
         Some((_, named)) => release_by(cases, named),
-        None => release_by(cases, named_of(&holding_times(cases, evidence), cases)),
+        None => release_of_holder(&holding_times(cases, evidence), cases, evidence),
     }
+}
+
+/// Of a lock without an owner word. The thread that is named may have let go for one that waited for the lock elsewhere
+/// and handed it on.
+fn release_of_holder(times: &Tally<Party>, cases: &[&Case], evidence: &Evidence) -> Option<Arc<Site>> {
+    let Some(named) = named_of(times, cases) else { return release_by(cases, None) };
+    let mut places: Tally<Arc<Site>> = Tally::default();
+    for held in cases.iter().flat_map(|case| holders(case, evidence)) {
+        if let (true, Some(place)) = (held.holder.is_same_thread(named), held.ended.release()) {
+            places.add(place.clone(), held.ns());
+        }
+    }
+    places.top().map(|(place, _)| place.clone())
 }
 
 /// Where `holder` let go; without one, where most of the waits' time ended. A thread that has the lock for a moment, as
@@ -216,17 +229,32 @@ fn computing(cases: &[&Case], evidence: &Evidence) -> String {
 fn holding_times(cases: &[&Case], evidence: &Evidence) -> Tally<Party> {
     let mut times: Tally<Party> = Tally::default();
     for case in cases {
-        for (party, since, until) in holders(case, evidence) {
-            times.add(party.clone(), until.0.saturating_sub(since.0));
+        for held in holders(case, evidence) {
+            times.add(held.holder.clone(), held.ns());
         }
     }
     times
 }
 
+/// A thread that had a lock during a wait for it.
+struct HandedOn<'e> {
+    holder: &'e Party,
+    since: MonoNs,
+    until: MonoNs,
+    /// The wait that it ended by letting go.
+    ended: &'e Case,
+}
+
+impl HandedOn<'_> {
+    fn ns(&self) -> u64 {
+        self.until.0.saturating_sub(self.since.0)
+    }
+}
+
 /// The threads that had the lock during a wait, the last one first: the one that ended the wait had it since its own
 /// last wait for it, and before that the one that ended that wait had it. A thread that wakes another one of its
 /// interpreter has the lock of that, whatever the other one waits for.
-fn holders<'e>(case: &'e Case, evidence: &'e Evidence) -> Vec<(&'e Party, MonoNs, MonoNs)> {
+fn holders<'e>(case: &'e Case, evidence: &'e Evidence) -> Vec<HandedOn<'e>> {
     let mut holders = Vec::new();
     let (mut of, mut until) = (case, case.woken());
     while holders.len() < MOST_HOLDERS {
@@ -238,7 +266,7 @@ fn holders<'e>(case: &'e Case, evidence: &'e Evidence) -> Vec<(&'e Party, MonoNs
         let own = |wait: &&Case| wait.woken() < until && wait.id != of.id && is_own(wait);
         let own = party.key.and_then(|key| evidence.during(key, case.start, until).filter(own).last());
         let since = own.map_or(case.start, Case::woken).max(case.start);
-        holders.push((party, since, until));
+        holders.push(HandedOn { holder: party, since, until, ended: of });
         let Some(own) = own.filter(|_| since > case.start) else { break };
         (of, until) = (own, since);
     }
@@ -328,8 +356,8 @@ pub(super) fn held(cases: &[&Case], evidence: &Evidence) -> Vec<Held> {
                 .collect()
         }
         None => {
-            let of_known = |(party, since, released): (&Party, MonoNs, MonoNs)| {
-                Some(Held { holder: party.key?, since, released })
+            let of_known = |held: HandedOn<'_>| {
+                Some(Held { holder: held.holder.key?, since: held.since, released: held.until })
             };
             holders(case, evidence).into_iter().filter_map(of_known).collect::<Vec<_>>()
         }
