@@ -224,7 +224,7 @@ fn inside(problem: &Problem<'_>, function: &str) -> String {
         .unwrap_or_default()
 }
 
-fn waiting(reason: StallReason) -> &'static str {
+pub(super) fn waiting(reason: StallReason) -> &'static str {
     match reason {
         StallReason::Blocked(Reason::Sleep) => "asleep",
         StallReason::Blocked(Reason::Child) => "waiting for a child process",

@@ -47,8 +47,9 @@ pub struct Called {
     pub word: Option<&'static str>,
 }
 
+/// A function of the program, as far as its name is known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Function {
+pub(super) struct Function {
     module: Option<Arc<str>>,
     symbol: Option<Arc<str>>,
     /// Of the call, in the module.
@@ -85,6 +86,11 @@ impl Callers {
         named.or(beyond.first()).map(|function| Called { name: function.name(), word: None })
     }
 
+    /// All functions, from the root inwards.
+    pub(super) fn functions(&self) -> impl Iterator<Item = &Function> + Clone {
+        self.0.iter().map(|function| &**function)
+    }
+
     /// The functions with a name that `name` called, from it inwards. `None` where it is not here.
     pub fn inwards_of(&self, name: &str) -> Option<impl Iterator<Item = &Arc<str>>> {
         let at = self.0.iter().position(|function| *function.name() == *name)?;
@@ -103,6 +109,14 @@ impl Callers {
 }
 
 impl Function {
+    pub fn symbol(&self) -> Option<&Arc<str>> {
+        self.symbol.as_ref()
+    }
+
+    pub fn module(&self) -> Option<&Arc<str>> {
+        self.module.as_ref()
+    }
+
     /// As far as that is known: a function without a symbol is near its other calls.
     fn is_same(&self, other: &Function) -> bool {
         let is_near = || self.address.abs_diff(other.address) <= FUNCTION_BYTES;

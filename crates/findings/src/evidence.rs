@@ -20,7 +20,7 @@ use wallprof_model::profile::{
     Thread, ThrottledRow,
 };
 use wallprof_model::{
-    ClockMap, FastMap, FrameKind, MonoNs, StackEnd, ThreadKey, ThreadRef, is_allocator_library,
+    ClockMap, FastMap, FrameKind, MonoNs, Reason, StackEnd, ThreadKey, ThreadRef, is_allocator_library,
     short_container,
 };
 
@@ -97,8 +97,12 @@ pub struct ThreadTotals {
     pub process: Arc<str>,
     /// As `docker ps` shows it.
     pub container: Option<Arc<str>>,
+    pub start: MonoNs,
+    pub end: MonoNs,
     pub wall_ns: u64,
     pub on_cpu_ns: u64,
+    /// In [`Reason::Wait`], however short the waits were.
+    pub waits_ns: u64,
     /// The sum of the stalls that made it late.
     pub late_ns: u64,
 }
@@ -320,6 +324,10 @@ impl Evidence {
         self.unit_ns
     }
 
+    pub(super) fn start(&self) -> MonoNs {
+        self.start
+    }
+
     /// From the start to the end of the recording, ns.
     pub(super) fn duration_ns(&self) -> u64 {
         self.duration_ns
@@ -532,8 +540,11 @@ fn totals(thread: &Thread) -> ThreadTotals {
         comm: thread.info.comm.as_str().into(),
         process: thread.info.process.as_str().into(),
         container: thread.info.container().map(|container| short_container(&container).into()),
+        start: thread.start,
+        end: thread.end,
         wall_ns: thread.ledger.wall_ns,
         on_cpu_ns: thread.ledger.on_cpu_ns,
+        waits_ns: thread.ledger.blocked_ns[usize::from(Reason::Wait.code())],
         late_ns: 0,
     }
 }

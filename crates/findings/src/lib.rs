@@ -49,6 +49,7 @@ mod other_end;
 mod over_budget;
 mod oversleep;
 mod pipe_wait;
+mod pool_exhausted;
 mod preempted;
 mod priority_inversion;
 mod program_wait;
@@ -95,6 +96,7 @@ pub static RULES: &[RuleSpec] = &[
     lock_convoy::RULE,
     lock_wait::RULE,
     blocked_loop::RULE,
+    pool_exhausted::RULE,
     major_fault::RULE,
     slow_fault::RULE,
     cpu_throttling::RULE,

@@ -292,10 +292,12 @@ matrix! {
 }
 
 /// The rules that no part demands, each with the reason.
-const NOT_DEMANDED: [(&str, &str); 4] = [
+const NOT_DEMANDED: [(&str, &str); 6] = [
+    ("barrier-wait", "the case openmp-uneven of `tests/causes` demands it"),
     ("compaction", "how fragmented memory is depends on the whole machine and on its history"),
     ("steal", "the test of an injected /proc/stat demands it"),
     ("over-budget", "it needs spans and a budget: the truth tests of spans demand it"),
+    ("pool-exhausted", "it needs a program with libuv: the case node-pool of `tests/causes` demands it"),
     ("guard-shared", "it needs guarded CPUs: the truth test of `--guard-cpus` demands it"),
 ];
 
