@@ -321,9 +321,10 @@ impl RulesOfFunctions {
         if let Some(known) = self.about.get(function) {
             return Arc::clone(known);
         }
+        let names = FunctionNames::of(function);
         let is_about = |rule: &Rule| match function {
             UNNAMED => rule.functions.iter().any(|name| name == UNNAMED),
-            named => any(&rule.globs.functions, named),
+            _ => names.any(&rule.globs.functions),
         };
         let of_function = rules.rules.iter().enumerate().filter(|(_, rule)| is_about(rule));
         let about: Arc<[usize]> = of_function.map(|(index, _)| index).collect();
@@ -356,10 +357,24 @@ impl<'r> Matcher<'r> {
 }
 
 fn any(globs: &[Glob], name: &str) -> bool {
-    let is_named = |name: &str| globs.iter().any(|glob| glob.matches(name));
-    match plain_name(name) {
-        Cow::Borrowed(plain) if plain.len() == name.len() => is_named(name),
-        plain => is_named(name) || is_named(&plain),
+    FunctionNames::of(name).any(globs)
+}
+
+/// A function's name as it is, and as a list of functions has it, where that is another one.
+struct FunctionNames<'n> {
+    whole: &'n str,
+    plain: Option<Cow<'n, str>>,
+}
+
+impl<'n> FunctionNames<'n> {
+    fn of(whole: &'n str) -> Self {
+        FunctionNames { whole, plain: Some(plain_name(whole)).filter(|plain| plain != whole) }
+    }
+
+    fn any(&self, globs: &[Glob]) -> bool {
+        globs.iter().any(|glob| {
+            glob.matches(self.whole) || self.plain.as_ref().is_some_and(|plain| glob.matches(plain))
+        })
     }
 }
 
