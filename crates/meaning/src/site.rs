@@ -60,13 +60,13 @@ pub enum Role {
     Plumbing,
     /// Code that is made at run time, of Java's class library or of its virtual machine.
     JavaLibrary,
-    /// A function of Java's virtual machine.
+    /// A function of Java's virtual machine, or a native method of its class library.
     JavaMachine,
 }
 
 impl Role {
     fn of(frame: &ResolvedFrame, line: &SymbolLine) -> Self {
-        let is_machine = || frame.module.as_deref().is_some_and(|module| base_name(module) == java::LIBRARY);
+        let is_machine = || frame.module.as_deref().is_some_and(java::is_machine);
         match frame.kind {
             _ if is_plumbing(frame, line) => Role::Plumbing,
             FrameKind::Jit if symbol(line).is_some_and(java::is_plumbing) => Role::JavaLibrary,
@@ -517,6 +517,12 @@ mod tests {
             (jit, "", "_complete_monitor_locking_Java"),
         ];
         assert_eq!(site(&monitor, &[take, run]), format!("{take} < {run} [pthread_cond_timedwait]"));
+        let read = [
+            (native, LIBC, "read"),
+            (native, "/usr/lib/jvm/lib/libnio.so", "Java_sun_nio_ch_SocketDispatcher_read0"),
+            (jit, "", "int sun.nio.ch.SocketDispatcher.read0(java.io.FileDescriptor, long, int)"),
+        ];
+        assert!(site(&read, &[take, run]).starts_with(&format!("{take} < {run} [")));
         let work = "java.lang.Runnable java.util.concurrent.ThreadPoolExecutor.getTask()";
         let worker = "void java.util.concurrent.ThreadPoolExecutor$Worker.run()";
         assert_eq!(site(&wait, &[work, worker]), work, "a worker without work");

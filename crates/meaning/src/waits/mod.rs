@@ -31,6 +31,7 @@ use wallprof_model::{
     WordRow, WordRules,
 };
 
+use crate::java;
 use after_sleep::AfterSleep;
 pub use chain::{Link, Timing, timing, timing_of_parked};
 use ends::{Ends, FUSE_ENDS};
@@ -60,6 +61,12 @@ pub const FILE_SERVER: &str = "file server";
 /// of OpenMP.
 pub const BARRIER: &str = "barrier";
 pub const TEAM: &str = "OpenMP team";
+
+/// The meaning of sleeps that are other waits to the kernel.
+pub const SLEEP: &str = "sleep";
+
+/// The meaning of waits for locks of no special kind.
+const LOCK: &str = "lock";
 
 /// The meaning of waits for an RCU grace period.
 pub const GRACE_PERIOD: &str = "RCU grace period";
@@ -300,17 +307,22 @@ impl Waits {
         self.attribute_slices(&firsts);
 
         let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
-        let mut unnamed: HashSet<Place> = HashSet::new();
+        let (mut unnamed, mut locks): (HashSet<Place>, HashSet<Place>) = Default::default();
         let mut matcher = Matcher::new(rules);
         let after_sleep = self.after_sleep(rules, &mut resolve)?;
         for (&place, &reason) in &self.reasons {
             let user = place.user.map(&mut resolve).transpose()?;
             let kernel = place.kernel.map(&mut resolve).transpose()?;
             if let Some(meaning) = matcher.meaning(user.as_ref(), kernel.as_ref()) {
+                if &*meaning.name == LOCK {
+                    locks.insert(place);
+                }
                 meanings.set_place(place, meaning.clone());
             } else if let Some(meaning) = user.as_ref().and_then(|user| after_sleep.meaning(user, reason)) {
                 meanings.set_place(place, meaning.clone());
-            } else if let Some(user) = user.filter(|_| unnamed.insert(place) && self.is_learned(&place)) {
+            } else if let Some(user) = user.filter(|_| unnamed.insert(place) && self.is_learned(&place))
+                && !java::is_cut(&user)
+            {
                 places.insert((place.program, place.user, place.kernel), functions.of_program(&user));
             }
         }
@@ -326,7 +338,8 @@ impl Waits {
             ..Meaning::clone(&by_wakers(FILE_SERVER, false))
         });
         let is_unnamed = |place: &Place| places.contains_key(&(place.program, place.user, place.kernel));
-        let turns = self.turns(|place| unnamed.contains(place), &mut resolve)?;
+        let may_be_turn = |place: &Place| unnamed.contains(place) || locks.contains(place);
+        let turns = self.turns(may_be_turn, &mut functions, &mut resolve)?;
         let disk_ns = self.disk_ns();
         let disk_ns = |thread| disk_ns.get(&thread).copied().unwrap_or(0);
         let mut for_disks = self.poll_ends.by_disks(disk_ns, &mut resolve)?;
@@ -398,31 +411,41 @@ impl Waits {
     /// The places that wait for semaphores of Python's processes or for locks, and what the single waits there are for.
     fn turns<E>(
         &self,
-        is_unnamed: impl Fn(&Place) -> bool,
+        may_be_turn: impl Fn(&Place) -> bool,
+        functions: &mut Functions,
         mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
     ) -> Result<Turns, E> {
         let (mut places, mut stacks) = (Vec::new(), Stacks::default());
         for (&place, &reason) in &self.reasons {
-            let (user, kernel) = (place.user, place.kernel);
-            match reason {
-                Reason::Lock if user.is_some() && is_unnamed(&place) => places.push(place),
-                Reason::Wait if is_unnamed(&place) => {
-                    let Some(user) = user else { continue };
+            match (reason, place.user, place.kernel) {
+                (Reason::Lock, Some(_), _) if may_be_turn(&place) => places.push(place),
+                (Reason::Wait, Some(user), _) if may_be_turn(&place) => {
                     if turns::is_semaphore(&resolve(user)?) {
                         stacks.semaphores.insert(user);
                         places.push(place);
+                    } else {
+                        stacks.unnamed.insert(user);
                     }
                 }
-                Reason::Poll | Reason::Network | Reason::Ipc => {
-                    let Some(kernel) = kernel else { continue };
-                    if turns::is_next_client(&resolve(kernel)?) {
-                        stacks.next_client.insert(kernel);
-                    }
+                (Reason::Poll | Reason::Network | Reason::Ipc, _, Some(kernel))
+                    if turns::is_next_client(&resolve(kernel)?) =>
+                {
+                    stacks.next_client.insert(kernel);
                 }
                 _ => {}
             }
         }
-        Ok(Turns { uses: turns::uses(&self.singles, &self.cpu_waits, &stacks), places })
+        if !places.is_empty() {
+            let may_be = |reason: Reason| matches!(reason, Reason::Lock | Reason::Wait | Reason::Pipe);
+            for (place, _) in self.reasons.iter().filter(|(_, reason)| may_be(**reason)) {
+                if let Some(user) = place.user
+                    && let Entry::Vacant(entry) = stacks.functions.entry(user)
+                {
+                    entry.insert(functions.of_program(&resolve(user)?));
+                }
+            }
+        }
+        Ok(Turns { uses: turns::uses(&self.singles, &self.cpu_waits, &stacks, functions), places })
     }
 
     /// Names them one by one. Waits of which only sums are known are for what most others of the thread are for, or
@@ -446,9 +469,11 @@ impl Waits {
             let other = || meanings.of_place(wait.thread, place.user, place.kernel).cloned();
             let meaning = match what {
                 Some(what) => of(what),
-                None if of_thread.is_some() || of_program(place.program).is_some() => {
-                    other().unwrap_or_else(lock_by_wakers)
-                }
+                None if of_thread.is_some() || of_program(place.program).is_some() => match other() {
+                    Some(other) => other,
+                    None if wait.reason == StallReason::Blocked(Reason::Lock) => lock_by_wakers(),
+                    None => continue,
+                },
                 None => continue,
             };
             set.push((wait.id, wait.thread, place, meaning, of_thread.is_none() && what.is_none()));
@@ -544,7 +569,7 @@ impl Waits {
 
 /// The meaning of waits that their own waiters end, as those for a lock.
 pub fn lock_by_wakers() -> Arc<Meaning> {
-    by_wakers("lock", true)
+    by_wakers(LOCK, true)
 }
 
 /// The meaning of a wait in which the thread is idle because of what is at the other end.

@@ -29,6 +29,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("waits/glibc.toml", include_str!("../../waits/glibc.toml")),
     ("waits/go.toml", include_str!("../../waits/go.toml")),
     ("waits/hotspot.toml", include_str!("../../waits/hotspot.toml")),
+    ("waits/libraries.toml", include_str!("../../waits/libraries.toml")),
     ("waits/libuv.toml", include_str!("../../waits/libuv.toml")),
     ("waits/mysql.toml", include_str!("../../waits/mysql.toml")),
     ("waits/postgresql.toml", include_str!("../../waits/postgresql.toml")),
@@ -45,6 +46,8 @@ const KERNEL: &str = "[kernel]";
 
 /// The function that waits, in a rule, where it has no name.
 const UNNAMED: &str = "[unnamed]";
+
+const SYSCALL: &str = "syscall";
 
 /// A rule as its file has it.
 #[derive(Clone, Debug, Deserialize)]
@@ -298,8 +301,10 @@ impl Rules {
         let functions: Vec<Function<'_>> = stack.frames.iter().flat_map(functions_of).collect();
         (0..functions.len()).find_map(|at| {
             let (frame, symbol) = functions[at];
-            // Code without a name further out may wait for anything.
-            let about = known.of(self, symbol.or((at == 0).then_some(UNNAMED))?);
+            // Code without a name further out may wait for anything. A library that waits without the C library's
+            // functions for locks calls syscall().
+            let waits = at == 0 || at == 1 && functions[0].1 == Some(SYSCALL);
+            let about = known.of(self, symbol.or(waits.then_some(UNNAMED))?);
             let mut rules = about.iter().map(|&index| &self.rules[index]);
             rules.find(|rule| rule.matches(frame, &functions[at + 1..])).map(|rule| &rule.meaning)
         })
@@ -726,10 +731,15 @@ mod tests {
             "OpenMP team",
             "DNS",
             "woken waiters",
+            "full queue",
             "pinned virtual thread",
+            "write stall",
+            "write stall",
             "WAL flush",
             "WAL flush",
             "synchronous replication",
+            "full channel",
+            "full channel",
             "RCU grace period",
             "scanner",
             "seccomp supervisor",

@@ -12,6 +12,11 @@
 //! a worker    waits | woken by a worker that got what it waited for in epoll or accept | waits there itself
 //! ```
 //!
+//! Threads of one process take turns in other ways, too: at a channel that they share (`Mutex<Receiver>` of Rust), at a
+//! semaphore, a condition variable or a pipe. There the worker that has the lock waits in the function that took it, or
+//! in one that this function calls, and what ends its wait is a thread that waits for none of the workers: one that
+//! answers a question has been woken by it before.
+//!
 //! A worker keeps its turn, and its place in the queue for it, while it has no CPU. That time is the machine's, and
 //! says nothing of what others wait for. The waiters for a file lock are a queue. A waiter that is woken and finds the
 //! lock taken again wakes the next one in the queue: so workers that wait for their turn wake each other.
@@ -21,6 +26,7 @@ use std::collections::{HashMap, HashSet};
 use wallprof_model::profile::ResolvedStack;
 use wallprof_model::{FrameKind, Reason, StackId, StallReason, ThreadKey, WaitRow};
 
+use super::functions::{FunctionId, Functions};
 use super::slices::Single;
 use crate::site;
 
@@ -41,6 +47,16 @@ const MOSTLY: u64 = 2;
 
 /// A thread that releases semaphores as often as this part of its own waits has a lock.
 const RELEASES: u64 = 4;
+
+/// A thread is woken by those for whom it has work if they end this part of its waits, or more of them, for each wait
+/// that it ends.
+const ANSWERS: u64 = 4;
+
+/// A worker waits for its turn this part as often as another one, or more often.
+const OFTEN: u64 = 10;
+
+/// Functions between the one that waits for its turn and the one that waits for work.
+const WORK_DEPTH: usize = 1;
 
 /// Shorter waits for a CPU are left out, ns: each wait ends in one.
 const LEAST_CPU_WAIT_NS: u64 = 100_000;
@@ -82,9 +98,22 @@ pub(super) struct Stacks {
     pub semaphores: HashSet<StackId>,
     /// Kernel stacks that wait for the next client.
     pub next_client: HashSet<StackId>,
+    /// User stacks that wait through a condition variable or the like, for a lock perhaps.
+    pub unnamed: HashSet<StackId>,
+    /// The program's functions of user stacks that wait for locks, for signals and in pipes, leaf first.
+    pub functions: HashMap<StackId, Vec<FunctionId>>,
 }
 
 impl Stacks {
+    /// Whether a wait is for work that is waited for in turns, by the wait for the turn.
+    fn is_for_work(&self, known: &Functions, turn: &Single, wait: &Single) -> bool {
+        let is_one = matches!(wait.reason, StallReason::Blocked(Reason::Wait | Reason::Pipe));
+        let functions = |wait: &Single| self.functions.get(&wait.user()?);
+        let (true, Some(turn), Some(work)) = (is_one, functions(turn), functions(wait)) else { return false };
+        let is_inside = !turn.is_empty() && known.common(turn, work) == turn.len();
+        is_inside && work.len() <= turn.len() + WORK_DEPTH
+    }
+
     fn is_semaphore(&self, wait: &Single) -> bool {
         wait.reason == StallReason::Blocked(Reason::Wait)
             && wait.user().is_some_and(|user| self.semaphores.contains(&user))
@@ -123,26 +152,72 @@ impl CpuWait {
 /// What the waits for semaphores and for locks are for, of all single waits by thread and start, and of the threads'
 /// waits for a CPU in the same order. The result has the index of each such wait that a known thread ended; without a
 /// use it is for a lock, or unknown.
-pub(super) fn uses(singles: &[Single], cpu_waits: &[CpuWait], stacks: &Stacks) -> Vec<(usize, Option<Use>)> {
+pub(super) fn uses(
+    singles: &[Single],
+    cpu_waits: &[CpuWait],
+    stacks: &Stacks,
+    functions: &Functions,
+) -> Vec<(usize, Option<Use>)> {
     let waits = |accepts: &dyn Fn(&Single) -> bool| -> Vec<usize> {
         (0..singles.len()).filter(|&at| singles[at].waker.is_some() && accepts(&singles[at])).collect()
     };
     let mut uses = Vec::new();
     let semaphores = waits(&|wait| stacks.is_semaphore(wait));
     if !semaphores.is_empty() {
-        let inputs = Inputs::of(singles, &semaphores, |wait| stacks.is_in_pipe(wait));
+        let inputs = Inputs::of(singles, &semaphores, |_, wait| stacks.is_in_pipe(wait));
         let producers = producers(singles, &semaphores, stacks);
         let (space, turns): (Vec<usize>, _) =
             semaphores.into_iter().partition(|&at| producers.contains(&singles[at].thread));
         uses.extend(space.into_iter().map(|at| (at, Some(Use::Space))));
         uses.extend(inputs.turns(singles, cpu_waits, turns));
     }
+    let is_lock = |wait: &Single| wait.reason == StallReason::Blocked(Reason::Lock);
+    let mut turns: Vec<(usize, Option<Use>)> = Vec::new();
     if !stacks.next_client.is_empty() {
-        let locks = waits(&|wait| wait.reason == StallReason::Blocked(Reason::Lock));
-        let inputs = Inputs::of(singles, &locks, |wait| stacks.is_for_next_client(wait));
-        uses.extend(inputs.turns(singles, cpu_waits, locks));
+        let is_unnamed = |wait: &Single| wait.user().is_some_and(|user| stacks.unnamed.contains(&user));
+        let locks = waits(&|wait| is_lock(wait) || is_unnamed(wait));
+        let inputs = Inputs::of(singles, &locks, |_, wait| stacks.is_for_next_client(wait));
+        turns = inputs.turns(singles, cpu_waits, locks);
+        // Of waits that are for locks perhaps, those at the same places.
+        let is_turn = |(_, what): &&(usize, Option<Use>)| what.is_some();
+        let places: HashSet<_> = turns.iter().filter(is_turn).map(|(at, _)| singles[*at].user()).collect();
+        turns.retain(|(at, _)| is_lock(&singles[*at]) || places.contains(&singles[*at].user()));
     }
+    let known: HashSet<usize> = turns.iter().filter(|(_, what)| what.is_some()).map(|(at, _)| *at).collect();
+    let locks = waits(&is_lock);
+    let answering = answering(singles, &locks);
+    let inputs = Inputs::of(singles, &locks, |turn, wait| {
+        let is_sent = wait.waker.is_some_and(|by| by != wait.thread && !answering.contains(&by));
+        is_sent && stacks.is_for_work(functions, turn, wait)
+    });
+    if !inputs.workers.is_empty() {
+        let rest: Vec<usize> = locks.into_iter().filter(|at| !known.contains(at)).collect();
+        turns.retain(|(at, _)| known.contains(at) || !is_lock(&singles[*at]));
+        turns.extend(inputs.turns(singles, cpu_waits, rest));
+    }
+    uses.extend(turns);
     uses
+}
+
+/// The threads that the waiters for locks wake, before they wait for what these threads do. The waiters themselves, too:
+/// those that wait for locks often.
+fn answering(singles: &[Single], locks: &[usize]) -> HashSet<ThreadKey> {
+    let mut waits: HashMap<ThreadKey, u64> = HashMap::new();
+    locks.iter().for_each(|&at| *waits.entry(singles[at].thread).or_default() += 1);
+    let most = waits.values().copied().max().unwrap_or(0);
+    waits.retain(|_, count| *count * OFTEN >= most);
+    let workers: HashSet<ThreadKey> = waits.into_keys().collect();
+    // How many waits of workers a thread ended, and how many of its own waits workers ended.
+    let mut counts: HashMap<ThreadKey, (u64, u64)> = HashMap::new();
+    for wait in singles.iter().filter(|wait| wait.reason != StallReason::Blocked(Reason::Lock)) {
+        match wait.waker {
+            Some(waker) if workers.contains(&wait.thread) => counts.entry(waker).or_default().0 += 1,
+            Some(waker) if workers.contains(&waker) => counts.entry(wait.thread).or_default().1 += 1,
+            _ => {}
+        }
+    }
+    let answers = counts.into_iter().filter(|(_, (ended, woken))| woken * ANSWERS >= *ended);
+    answers.map(|(thread, _)| thread).chain(workers).collect()
 }
 
 /// The threads that mostly wait for space: after their waits they wake the thread that feeds the pipe.
@@ -195,7 +270,9 @@ struct Inputs {
 }
 
 impl Inputs {
-    fn of(singles: &[Single], locks: &[usize], is_input: impl Fn(&Single) -> bool) -> Self {
+    /// `is_input` says of a wait for a turn, and of a wait of the worker that ended the first one, whether that one was
+    /// for work.
+    fn of(singles: &[Single], locks: &[usize], is_input: impl Fn(&Single, &Single) -> bool) -> Self {
         let wakers: HashSet<ThreadKey> = locks.iter().filter_map(|&at| singles[at].waker).collect();
         let mut by_thread: HashMap<ThreadKey, Vec<&Single>> = HashMap::new();
         for wait in singles.iter().filter(|wait| wakers.contains(&wait.thread)) {
@@ -208,7 +285,8 @@ impl Inputs {
             let of_waker = release.waker.filter(|&waker| waker != release.thread);
             let Some(of_waker) = of_waker.and_then(|waker| by_thread.get(&waker)) else { continue };
             let before = of_waker.partition_point(|wait| wait.end <= release.woken());
-            let last = before.checked_sub(1).map(|last| of_waker[last]).filter(|last| is_input(last));
+            let last =
+                before.checked_sub(1).map(|last| of_waker[last]).filter(|last| is_input(release, last));
             if let Some(last) = last {
                 waits.push((last.start, last.woken()));
                 workers.insert(last.thread);
@@ -298,6 +376,7 @@ mod tests {
     const MUTEX: u64 = 4;
     const EPOLL: u64 = 5;
     const OTHER_MUTEX: u64 = 6;
+    const CHANNEL: u64 = 7;
 
     /// Threads and their waits: thread, stack, start and end in ms, waker.
     fn found(waits: &[(u32, u64, u64, u64, u32)]) -> Vec<(u32, Option<Use>)> {
@@ -341,7 +420,15 @@ mod tests {
         };
         let mut cpu_waits: Vec<CpuWait> = cpu_waits.iter().map(cpu_wait).collect();
         cpu_waits.sort_unstable();
-        let uses = uses(&singles, &cpu_waits, &Stacks { semaphores, next_client });
+        let mut known = Functions::default();
+        let of = [
+            (MUTEX, &["pthread_mutex_lock", "next_job", "run"][..]),
+            (CHANNEL, &["receive", "next_job", "run"]),
+        ];
+        let functions = of.map(|(id, functions)| (StackId(id), known.of_program(&stack(functions)))).into();
+        let unnamed = [StackId(CONDITION)].into();
+        let stacks = Stacks { semaphores, next_client, unnamed, functions };
+        let uses = uses(&singles, &cpu_waits, &stacks, &known);
         uses.into_iter().map(|(at, what)| (singles[at].thread.0, what)).collect()
     }
 
@@ -487,6 +574,25 @@ mod tests {
         waits.iter_mut().filter(|wait| wait.1 == EPOLL).for_each(|wait| wait.0 = 1);
         waits.iter_mut().filter(|wait| wait.1 == MUTEX).for_each(|wait| (wait.0, wait.4) = (2, 1));
         assert_eq!(turns(&waits), 0);
+    }
+
+    #[test]
+    fn workers_that_share_a_channel_wait_for_their_turn() {
+        assert_eq!(turns(&workers(CHANNEL, MUTEX, 19)), 10);
+        assert_eq!(turns(&workers(CHANNEL, MUTEX, 8)), 0, "the holder works");
+        assert_eq!(turns(&workers(CHANNEL, OTHER_MUTEX, 19)), 0, "in another function");
+        let asks = |turn: u64| (9, CONDITION, turn * 20 + 10, turn * 20 + 21, 1 + (turn % 2) as u32);
+        let mut waits = workers(CHANNEL, MUTEX, 19);
+        waits.extend((0..10).map(asks));
+        assert_eq!(turns(&waits), 0, "a lock around a question to thread 9");
+    }
+
+    #[test]
+    fn waits_through_conditions_may_be_for_a_turn() {
+        let mut waits = workers(EPOLL, CONDITION, 19);
+        assert_eq!(turns(&waits), 10);
+        waits.iter_mut().filter(|wait| wait.1 == EPOLL).for_each(|wait| wait.0 = 8);
+        assert!(found(&waits).is_empty(), "workers that do not wait for clients");
     }
 
     /// A lock around a question to another process, through two pipes.
