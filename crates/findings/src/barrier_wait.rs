@@ -12,14 +12,14 @@
 
 use wallprof_analysis::tally::Tally;
 use wallprof_meaning::waits::BARRIER;
-use wallprof_model::{Reason, StallReason, ThreadKey};
+use wallprof_model::ThreadKey;
 
 use super::case::{Case, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::{Delays, is_share, wall_ns};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
-use super::{other_end, wording};
+use super::{lock, other_end, wording};
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "barrier-wait",
@@ -46,13 +46,15 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     let delays = Delays::over(&cases, Case::without_run_queue_ns);
     let problem = Problem::heavy(cases, delays, evidence)?;
     let is_part = is_share(delays.total_ns, LEAST_PART, wall_ns(evidence, &problem.threads));
-    if !is_part || !has_a_last_one(&problem.cases) || was_idle(&problem.cases, evidence) {
+    let ended: Vec<Case> = problem.cases.iter().map(|case| ended_by_the_last(case, evidence)).collect();
+    let ended: Vec<&Case> = ended.iter().collect();
+    if !is_part || !has_a_last_one(&ended) || was_idle(&ended, evidence) {
         return None;
     }
     let is_barrier = mostly(&problem.cases, |case| Some(case.said()? == BARRIER)) == Some(true);
     let (at, last) = match is_barrier {
-        true => ("at a barrier", other_end::ended_by(&problem.cases, evidence, |_| "came last".into())),
-        false => ("of an OpenMP team", other_end::ended(&problem.cases, evidence)),
+        true => ("at a barrier", other_end::ended_by(&ended, evidence, |_| "came last".into())),
+        false => ("of an OpenMP team", other_end::ended(&ended, evidence)),
     };
     let title = format!(
         "{} waited for the other threads {at}{} {}{last}.",
@@ -61,6 +63,17 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         wording::delays(&delays)
     );
     Some(problem.conclude(title, ADVICE))
+}
+
+/// The wait with the thread as its waker that came last. That one may have woken a thread that waited, too, and that
+/// one the next: Java's `CyclicBarrier` hands its lock on. The one that came last is the one without a wait of its own
+/// at the barrier for most of the time.
+fn ended_by_the_last(case: &Case, evidence: &Evidence) -> Case {
+    let is_own = |wait: &Case| wait.is_at_a_barrier() && wait.pid == case.pid;
+    let handed_on = lock::handed_on(case, evidence, is_own);
+    let last = handed_on.iter().find(|held| is_share(held.ns(), 2, case.without_run_queue_ns()));
+    let waker = last.map_or(&case.waker, |last| &last.ended.waker);
+    Case { waker: waker.clone(), ..case.clone() }
 }
 
 /// Whether one thread came last for two thirds of the time. Of two threads that come last by chance, each does so for
@@ -78,10 +91,7 @@ fn has_a_last_one(cases: &[&Case]) -> bool {
 
 /// Whether the threads that came last waited for work meanwhile. A sleep may be a part of the work.
 fn was_idle(cases: &[&Case], evidence: &Evidence) -> bool {
-    let is_idle = |absence: &&Case| {
-        let sleeps = absence.reason == StallReason::Blocked(Reason::Sleep);
-        absence.voluntary && (!sleeps || absence.meaning.as_ref().is_some_and(|meaning| meaning.idle))
-    };
+    let is_idle = |absence: &&Case| absence.voluntary && !absence.is_asleep();
     let (mut whole_ns, mut idle_ns) = (0u64, 0u64);
     for case in cases {
         let Some(last) = case.waker_key().filter(|last| *last != case.thread) else { continue };
@@ -101,7 +111,7 @@ mod tests {
     use super::*;
     use wallprof_meaning::waits::TEAM;
     use wallprof_model::profile::{Finding, LockRecord, StallRecord};
-    use wallprof_model::{Meaning, MeaningSource};
+    use wallprof_model::{Meaning, MeaningSource, Reason, StallReason};
 
     const MS: u64 = 1_000_000;
 
@@ -154,9 +164,21 @@ mod tests {
     }
 
     #[test]
+    fn last_one_is_followed_through_those_that_waited_too() {
+        let until = |id, end_ms: u64, thread, last| {
+            at(400 * MS, wait(id, thread, last, BARRIER, (end_ms - 400) * MS))
+        };
+        // Thread 3 wakes thread 1, and that one thread 2, which had come before.
+        let [found] = &Fixture::findings([until(1, 2_000, 1, 3), until(2, 2_001, 2, 1)])[..] else {
+            panic!("one finding")
+        };
+        assert!(found.title.contains(": thread-3 came last"), "{}", found.title);
+    }
+
+    #[test]
     fn short_waits_and_a_last_one_by_chance_are_none() {
         assert_eq!(Fixture::findings((1..=50).map(|id| wait(id, 1, 3, BARRIER, 10 * MS))), []);
-        let by_chance = |(id, (thread, last))| wait(id, thread, last, BARRIER, 500 * MS);
+        let by_chance = |(id, (thread, last))| at(id * 500 * MS, wait(id, thread, last, BARRIER, 500 * MS));
         let waits = |pairs: [(u32, u32); 6]| Fixture::findings((1..).zip(pairs).map(by_chance));
         assert_eq!(waits([(1, 3), (1, 2), (2, 3), (2, 1), (3, 1), (3, 2)]), []);
         assert_eq!(waits([(1, 3), (2, 3), (1, 3), (2, 3), (3, 1), (3, 2)]).len(), 1);

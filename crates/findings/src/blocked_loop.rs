@@ -198,14 +198,13 @@ fn conclude<'e>(
     place: &str,
     evidence: &Evidence,
 ) -> Option<Conclusion<'e>> {
-    let reason = cases.first()?.reason;
+    let waiting = waiting(cases.first()?);
     let delays = Delays::over(&cases, Case::duration_ns);
     let problem = Problem::heavy(cases, delays, evidence)?;
     let title = format!(
-        "{} did not return to {place} {}: its event loop was {} in {}{}.",
+        "{} did not return to {place} {}: its event loop was {waiting} in {}{}.",
         wording::who(&problem.cases, evidence),
         wording::delays(&delays),
-        waiting(reason),
         words(called),
         inside(&problem, &called.name),
     );
@@ -224,9 +223,9 @@ fn inside(problem: &Problem<'_>, function: &str) -> String {
         .unwrap_or_default()
 }
 
-pub(super) fn waiting(reason: StallReason) -> &'static str {
-    match reason {
-        StallReason::Blocked(Reason::Sleep) => "asleep",
+pub(super) fn waiting(case: &Case) -> &'static str {
+    match case.reason {
+        _ if case.is_asleep() => "asleep",
         StallReason::Blocked(Reason::Child) => "waiting for a child process",
         StallReason::Blocked(Reason::Network) => "waiting for the network",
         StallReason::Blocked(Reason::Pipe) => "waiting for a pipe",
@@ -236,11 +235,12 @@ pub(super) fn waiting(reason: StallReason) -> &'static str {
 
 /// A long wait that no other rule is about, and at which no loop is idle.
 fn is_block(case: &Case) -> bool {
-    let is_wanted = matches!(
+    let blocks = matches!(
         case.reason,
-        StallReason::Blocked(Reason::Sleep | Reason::Child | Reason::Network | Reason::Pipe | Reason::Ipc)
+        StallReason::Blocked(Reason::Child | Reason::Network | Reason::Pipe | Reason::Ipc)
     );
-    is_wanted && case.meaning.is_none() && case.duration_ns() >= SHORTEST_BLOCK_NS
+    let is_wanted = case.is_asleep() || blocks && case.meaning.is_none();
+    is_wanted && case.duration_ns() >= SHORTEST_BLOCK_NS
 }
 
 /// How a thread waits at one place of a poll.

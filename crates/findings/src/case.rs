@@ -8,12 +8,15 @@ use std::sync::Arc;
 use wallprof_analysis::interest::Class;
 use wallprof_analysis::tally::Tally;
 use wallprof_meaning::site::Site;
-use wallprof_meaning::waits::{BARRIER, DISK, LINUX, TEAM};
+use wallprof_meaning::waits::{BARRIER, DISK, LINUX, SLEEP, TEAM};
 use wallprof_model::event::{Access, Peer};
 use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 
 use super::callers::Callers;
 use super::slow_fault::FaultWait;
+
+/// The kernel's priority of threads with a deadline.
+const DEADLINE: i16 = -1;
 
 /// One interval off the CPU, or one page fault.
 #[derive(Clone, Debug)]
@@ -183,6 +186,19 @@ impl Case {
     pub fn is_at_a_barrier(&self) -> bool {
         let is_one = |said| [BARRIER, TEAM].contains(&said);
         !self.voluntary && matches!(self.reason, StallReason::Blocked(_)) && self.said().is_some_and(is_one)
+    }
+
+    /// Whether it slept for as long as it had asked to, in the middle of what it does: by the kernel's word, or by what
+    /// the wait means. A thread of PostgreSQL or Java sleeps in a wait that could end earlier.
+    pub fn is_asleep(&self) -> bool {
+        let is_sleep = self.reason == StallReason::Blocked(Reason::Sleep);
+        let by_meaning = |meaning: &Arc<Meaning>| meaning.software.is_some() && &*meaning.name == SLEEP;
+        self.meaning.as_ref().map_or(is_sleep, by_meaning)
+    }
+
+    /// Whether its thread has a deadline (SCHED_DEADLINE), and with it a runtime for each period.
+    pub fn has_deadline(&self) -> bool {
+        self.priority == Some(DEADLINE)
     }
 
     /// Whether it is a wait for a disk: by the kernel's word, or because disks end such waits.

@@ -71,8 +71,10 @@ impl CpuTime {
         let outside_ns =
             if evidence.is_of_all_threads() { 0 } else { part(case.outside_ns, known_ns, case.ran_ns) };
         let unused_ns = if evidence.had_no_thread(case, case.cpu_wait_ns()) { ns } else { 0 };
+        // A thread that has used up its runtime chose the runtime.
+        let (unused_ns, own_ns) = if case.has_deadline() { (0, unused_ns) } else { (unused_ns, 0) };
         self.waited_ns = self.waited_ns.saturating_add(ns);
-        self.recorded_ns = self.recorded_ns.saturating_add(known_ns - outside_ns);
+        self.recorded_ns = self.recorded_ns.saturating_add(own_ns.max(known_ns - outside_ns));
         self.outside_ns = self.outside_ns.saturating_add(outside_ns);
         self.unused_ns = self.unused_ns.saturating_add(unused_ns);
     }

@@ -27,6 +27,7 @@ use wallprof_model::{
 use super::callers::{Callers, ProgramFunctions};
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
 use super::left_out::left_out;
+use super::limits::is_share;
 use super::machine::Machine;
 use super::memory_group::{FullGroup, full_group};
 use super::slow_fault::FaultWait;
@@ -340,10 +341,12 @@ impl Evidence {
 
     /// Whether no thread had the CPU in the last `waited_ns` of a stall, in which its thread waited for one.
     /// The kernel side knows the last 256 switches of a CPU, and eight threads: of a long wait on a busy one it
-    /// knows a part, but never nothing. A thread that had the CPU since before the recording is in no list.
+    /// knows a part, but never nothing: a hundredth takes fewer switches. A thread that had the CPU since before the
+    /// recording is in no list.
     pub(super) fn had_no_thread(&self, case: &Case, waited_ns: u64) -> bool {
         let since_the_start = case.end.0.saturating_sub(waited_ns) <= self.start.0;
-        self.knows_who_ran && !case.open && !since_the_start && case.ran_ns == 0
+        let is_known = self.knows_who_ran && !case.open && !since_the_start;
+        is_known && (case.ran_ns == 0 || !is_share(case.ran_ns, 100, waited_ns))
     }
 
     /// `None`: the time of day is not known.

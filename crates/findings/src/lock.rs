@@ -236,17 +236,17 @@ fn holding_times(cases: &[&Case], evidence: &Evidence) -> Tally<Party> {
     times
 }
 
-/// A thread that had a lock during a wait for it.
-struct HandedOn<'e> {
+/// A thread that had what another one waited for, during that wait.
+pub(super) struct HandedOn<'e> {
     holder: &'e Party,
     since: MonoNs,
     until: MonoNs,
     /// The wait that it ended by letting go.
-    ended: &'e Case,
+    pub ended: &'e Case,
 }
 
 impl HandedOn<'_> {
-    fn ns(&self) -> u64 {
+    pub fn ns(&self) -> u64 {
         self.until.0.saturating_sub(self.since.0)
     }
 }
@@ -255,14 +255,22 @@ impl HandedOn<'_> {
 /// last wait for it, and before that the one that ended that wait had it. A thread that wakes another one of its
 /// interpreter has the lock of that, whatever the other one waits for.
 fn holders<'e>(case: &'e Case, evidence: &'e Evidence) -> Vec<HandedOn<'e>> {
+    handed_on(case, evidence, |wait| match of_process(case) {
+        Some(_) => matches!(wait.reason, StallReason::Blocked(_) | StallReason::Runnable),
+        None => is_same_lock(wait, case),
+    })
+}
+
+/// The same, where `is_own` says whether another wait is for the same.
+pub(super) fn handed_on<'e>(
+    case: &'e Case,
+    evidence: &'e Evidence,
+    is_own: impl Fn(&Case) -> bool,
+) -> Vec<HandedOn<'e>> {
     let mut holders = Vec::new();
     let (mut of, mut until) = (case, case.woken());
     while holders.len() < MOST_HOLDERS {
         let Some(party) = of.waker.as_ref().and_then(|waker| waker.by.as_ref()) else { break };
-        let is_own = |wait: &Case| match of_process(case) {
-            Some(_) => matches!(wait.reason, StallReason::Blocked(_) | StallReason::Runnable),
-            None => is_same_lock(wait, case),
-        };
         let own = |wait: &&Case| wait.woken() < until && wait.id != of.id && is_own(wait);
         let own = party.key.and_then(|key| evidence.during(key, case.start, until).filter(own).last());
         let since = own.map_or(case.start, Case::woken).max(case.start);

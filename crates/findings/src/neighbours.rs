@@ -21,6 +21,11 @@ const NOBODY_ADVICE: &str = "Nothing inside this machine had the CPU. Look for a
     machine, give it CPUs of its own (dedicated or pinned ones), or move it to a host with less load; on another \
     one, forbid deep idle states (cpu_dma_latency).";
 
+const RUNTIME_IS_USED_UP: &str = ": no other thread had the CPU. It has a deadline (SCHED_DEADLINE), so it had used up its \
+    runtime and waited for its next period";
+const RUNTIME_ADVICE: &str = "Give the thread more runtime in each period (sched_setattr, `chrt --deadline`), or let it do \
+    less in one.";
+
 /// The advice about a container that took the CPU from others.
 pub(super) fn limit_container(container: &str) -> String {
     format!(
@@ -65,7 +70,9 @@ impl CpuWait {
         let problem = Problem::heavy(cases, delays, evidence)?;
         let neighbours = Neighbours::of(&problem.cases, evidence);
         let is_unexplained = problem.cases.iter().all(|case| self.is_unexplained(case, evidence));
+        let has_deadline = is_unexplained && problem.cases.iter().all(|case| case.has_deadline());
         let (why, advice) = match is_unexplained {
+            _ if has_deadline => (RUNTIME_IS_USED_UP.to_owned(), RUNTIME_ADVICE.to_owned()),
             true => (
                 format!(": no thread of this machine had the CPU, so {}", self.nobody),
                 NOBODY_ADVICE.to_owned(),

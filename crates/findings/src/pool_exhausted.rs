@@ -403,9 +403,10 @@ fn doing(all: &[Exhausted], evidence: &Evidence) -> (String, &'static str) {
 /// `waiting for DNS in uv__getaddrinfo_work`, `waiting for a disk in uv__fs_read`.
 fn waiting(case: &Case) -> String {
     let words = match (&case.meaning, case.reason) {
+        _ if case.is_asleep() => blocked_loop::waiting(case).into(),
         (Some(meaning), _) => format!("waiting for {}", meaning.name),
-        (None, StallReason::Blocked(Reason::Sleep | Reason::Network | Reason::Pipe | Reason::Ipc)) => {
-            blocked_loop::waiting(case.reason).into()
+        (None, StallReason::Blocked(Reason::Network | Reason::Pipe | Reason::Ipc)) => {
+            blocked_loop::waiting(case).into()
         }
         (None, StallReason::Blocked(reason)) => words_of_state(SpanState::Of(State::Blocked(reason))),
         (None, StallReason::Minor) => words_of_state(SpanState::Of(State::FaultMinor)),

@@ -97,6 +97,26 @@ mod tests {
     }
 
     #[test]
+    fn thread_with_a_deadline_has_used_up_its_runtime() {
+        let alone =
+            |id| StallRecord { ran_instead: vec![(thread_ref(2), 20_000)], ..woken(id, 0, 8_000_000) };
+        let throttled = |id| StallRecord { priority: Some(-1), ..alone(id) };
+        let found = Fixture::only_finding((1..=20).map(throttled));
+        assert!(
+            found.title.ends_with("used up its runtime and waited for its next period."),
+            "{}",
+            found.title
+        );
+        assert_eq!(found.cause, wallprof_model::profile::Cause::Program);
+        let found = Fixture::only_finding((1..=20).map(alone));
+        assert!(
+            found.title.contains("no thread of this machine had the CPU, so its host"),
+            "{}",
+            found.title
+        );
+    }
+
+    #[test]
     fn without_a_record_of_what_ran_nothing_is_said_about_the_host() {
         let imported = |id| StallRecord { ran_instead: Vec::new(), ..woken(id, 2_000_000, 8_000_000) };
         let found = Fixture::only_finding((1..=20).map(imported));

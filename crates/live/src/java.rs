@@ -36,6 +36,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// A reading is followed by a pause this many times as long as its CPU time: it may take a twentieth of a CPU.
 const PAUSE_SHARE: u32 = 20;
+/// Until the readings of a process took this much CPU time, the pauses are shorter: what is compiled when a recording
+/// begins is what its stacks are of.
+const FIRST_CPU: Duration = Duration::from_secs(1);
+const FIRST_PAUSE_SHARE: u32 = 2;
 /// Whether known blocks were freed, or have other code, is looked at this often while anything changes.
 const WHOLE_PAUSE: Duration = Duration::from_millis(300);
 /// While nothing changes, this takes a hundredth of a CPU.
@@ -309,6 +313,8 @@ struct ReaderThread {
 
 /// When a reader reads, and what.
 struct Plan {
+    /// The CPU time of all readings.
+    spent: Duration,
     /// The pause after a reading without a change.
     quiet: Duration,
     /// The end and the CPU time of the last whole reading.
@@ -326,6 +332,7 @@ struct Plan {
 impl Plan {
     fn new(now: Instant) -> Self {
         Plan {
+            spent: Duration::ZERO,
             quiet: PAUSE,
             whole: None,
             has_changed: false,
@@ -337,7 +344,7 @@ impl Plan {
 
     /// Whether known blocks are looked at, too.
     fn is_whole(&self, now: Instant) -> bool {
-        let share = if self.has_changed { PAUSE_SHARE } else { QUIET_SHARE };
+        let share = if self.has_changed { self.share() } else { QUIET_SHARE };
         let pause = |cpu: Duration| WHOLE_PAUSE.max(cpu.saturating_mul(share));
         self.has_unknown || self.whole.is_none_or(|(end, cpu)| now.duration_since(end) >= pause(cpu))
     }
@@ -368,8 +375,15 @@ impl Plan {
         (self.is_due, self.due_from) = (true, now + RETRY);
     }
 
-    fn pause(&self, cpu: Duration) -> Duration {
-        self.quiet.max(cpu.saturating_mul(PAUSE_SHARE))
+    /// How many times as long as a reading the pause after it is.
+    fn share(&self) -> u32 {
+        if self.spent < FIRST_CPU { FIRST_PAUSE_SHARE } else { PAUSE_SHARE }
+    }
+
+    /// The pause after a reading that took this much CPU time, with what came of it.
+    fn pause(&mut self, cpu: Duration) -> Duration {
+        self.spent = self.spent.saturating_add(cpu);
+        self.quiet.max(cpu.saturating_mul(self.share()))
     }
 }
 
@@ -509,6 +523,14 @@ mod tests {
         assert_eq!([1_299, 1_300].map(|ms| plan.is_whole(at(ms))), [false, true]);
         plan.was_read(at(1_000), false, cpu, true);
         assert!(plan.is_whole(at(1_000)), "code is made again");
+    }
+
+    #[test]
+    fn first_second_of_cpu_time_has_short_pauses() {
+        let mut plan = Plan::new(Instant::now());
+        assert_eq!(plan.pause(Duration::from_millis(1)), PAUSE);
+        assert_eq!(plan.pause(Duration::from_millis(900)), Duration::from_millis(1_800));
+        assert_eq!(plan.pause(Duration::from_millis(100)), Duration::from_millis(2_000));
     }
 
     #[test]

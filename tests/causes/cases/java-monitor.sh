@@ -2,7 +2,7 @@
 # `synchronized`, held for 20 ms by a thread that sleeps meanwhile.
 packages="openjdk-17-jdk-headless|openjdk-21-jdk-headless"
 kind=lock-wait
-text='orders (and another thread )?of java waited for monitor in Locks.changeTable .*audit held it, itself off the CPU .*wait in'
+text='orders (and another thread )?of java waited for monitor in Locks.changeTable .*audit held it, itself off the CPU .*sleep in'
 prepare() { classes=$(program Locks.java); }
 cause() { run_as_target java -cp "$classes" Locks monitor slow "$SECONDS_OF_RUN"; }
 twin() { run_as_target java -cp "$classes" Locks monitor quick "$SECONDS_OF_RUN"; }

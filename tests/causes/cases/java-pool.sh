@@ -3,7 +3,7 @@
 # are parked by the same functions. None of those waits for a lock.
 packages="openjdk-17-jdk-headless|openjdk-21-jdk-headless"
 kind=lock-wait
-text='threads of java named orders waited for a lock in Pools.changeTable .*they held it in turn, .*wait in Pools.rest'
+text='threads of java named orders waited for a lock in Pools.changeTable .*they held it in turn, .*sleep in Pools.rest'
 prepare() { classes=$(program Pools.java); }
 cause() { run_as_target java -cp "$classes" Pools locked "$SECONDS_OF_RUN"; }
 twin() { run_as_target java -cp "$classes" Pools idle "$SECONDS_OF_RUN"; }

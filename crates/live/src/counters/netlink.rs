@@ -285,12 +285,12 @@ fn connection_from_message(message: &[u8]) -> Option<Connection> {
     })
 }
 
-/// The address at this position of a row.
+/// The address at this position of a row. An IPv4 address in an IPv6 socket is IPv4.
 fn address_at(head: &[u8], at: usize) -> Option<IpAddr> {
     let address: [u8; 16] = head.get(at..at + 16)?.try_into().ok()?;
     Some(match head[0] {
         IPV4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(&address[..4]).ok()?)),
-        _ => IpAddr::V6(Ipv6Addr::from(address)),
+        _ => IpAddr::V6(Ipv6Addr::from(address)).to_canonical(),
     })
 }
 

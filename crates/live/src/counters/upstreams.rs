@@ -257,8 +257,13 @@ impl Waits {
         let (accepted, made): (Vec<_>, Vec<_>) =
             own.partition(|(_, row)| listening.contains(&row.local.port()));
         let owed = longest_owed(&accepted);
+        let ends: HashSet<_> = accepted.iter().map(|(pid, row)| (*pid, row.local, row.remote)).collect();
         let mut seen = HashSet::with_capacity(made.len());
         for (pid, row) in made {
+            // A client in the server's own process is none of its upstreams.
+            if ends.contains(&(pid, row.remote, row.local)) {
+                continue;
+            }
             let before = self.by_cookie.remove(&row.cookie);
             let mut wait = match before {
                 Some(wait) if wait.sent == row.sent && wait.received == row.received => {
@@ -531,6 +536,13 @@ mod tests {
         assert_eq!(seen(&[asks, upstream(&[(110, 60, 0), (112, 0, 90)])]), (0, 0, 0), "the server computes");
         let own = Talk { cookie: 3, ..client(&[(110, 0, 72)]) };
         assert_eq!(seen(&[own, talk(4, (LISTENS, 50_001), &[(110, 60, 0)])]), (0, 0, 0), "a client is slow");
+    }
+
+    #[test]
+    fn client_in_the_servers_own_process_has_no_upstream() {
+        let asks = client(&[(110, 0, 72), (330, 90, 0)]);
+        let inside = talk(2, (50_000, LISTENS), &[(110, 72, 0), (330, 0, 90)]);
+        assert_eq!(seen(&[asks, inside]), (0, 0, 0));
     }
 
     #[test]
