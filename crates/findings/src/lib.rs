@@ -54,6 +54,7 @@ mod preempted;
 mod priority_inversion;
 mod program_wait;
 mod run_queue;
+mod safepoint;
 mod slow_fault;
 mod spec;
 mod steal;

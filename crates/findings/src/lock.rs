@@ -16,7 +16,7 @@ use super::evidence::Evidence;
 use super::holding::{Holding, Releases};
 use super::limits::{Delays, is_share};
 use super::spec::Reported;
-use super::{other_end, wording};
+use super::{other_end, safepoint, wording};
 
 /// Locks that an interpreter has one of, by software and name.
 const OF_PROCESS: [(&str, &str); 2] = [("cpython", "GIL"), ("ruby", "GVL")];
@@ -125,6 +125,9 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
         let inside = function.map(|function| format!(" in {function}")).filter(|place| *place != release);
         return format!(": {owner} held it{}{away}{ended}", inside.unwrap_or_default());
     }
+    if let Some(late) = safepoint::late_thread(cases, evidence) {
+        return late;
+    }
     let waker = mostly(cases, |case| case.waker.as_ref()?.by.clone());
     let times = holding_times(cases, evidence);
     let waited_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.duration_ns()));
@@ -139,7 +142,11 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     let release = wording::spot(release_of_holder(&times, cases, evidence).as_ref());
     let titled = titled(&waker, cases);
     if !cases.iter().all(|case| case.meaning.is_some()) {
-        return format!(": {titled} released it{release}");
+        let meanwhile = match cases.iter().any(|case| Some(case.thread) == waker.key) {
+            true => String::new(),
+            false => other_end::waited_meanwhile(&waker, cases, evidence),
+        };
+        return format!(": {titled} released it{release}{meanwhile}");
     }
     if !cases.iter().any(|case| case.meaning.as_ref().is_some_and(|meaning| meaning.holder)) {
         return format!(": {titled} ended it{release}");

@@ -29,6 +29,10 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
+const ADVICE_ON_ITS_WAY: &str = "The kernel keeps the last part of a request back until the part before it is acknowledged, \
+    about 40 ms (Nagle's algorithm and delayed acknowledgements): write a request at once (writev, MSG_MORE), or set \
+    TCP_NODELAY. Longer delays are packets that were lost (`nstat`: TcpRetransSegs).";
+
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let mut conclusions = other_end::conclusions(evidence, reported, is_wanted, conclude);
     let upstreams = upstream::conclusions(evidence, &conclusions);
@@ -48,7 +52,9 @@ fn is_wanted(case: &Case, peer: &Peer) -> bool {
 }
 
 fn conclude<'e>(problem: Problem<'e>, name: &str, peer: &Peer, evidence: &Evidence) -> Conclusion<'e> {
+    let has_no_request = peer.awaited == Awaited::Data && other_end::had_no_request(&problem.cases, evidence);
     let (what, advice) = match peer.awaited {
+        Awaited::Data if has_no_request => (format!("an answer of {name}"), ADVICE_ON_ITS_WAY),
         Awaited::Data => (
             format!("an answer of {name}"),
             "Look at what the other end did meanwhile. Ask for several things at once, or go on with other work \
@@ -69,7 +75,10 @@ fn conclude<'e>(problem: Problem<'e>, name: &str, peer: &Peer, evidence: &Eviden
         wording::who(&problem.cases, evidence),
         wording::place(problem.site().as_ref()),
         wording::delays(&problem.delays),
-        other_end::meanwhile(&problem.cases, evidence)
+        match has_no_request {
+            true => ": the other end waited for the request meanwhile, which was on its way".into(),
+            false => other_end::meanwhile(&problem.cases, evidence),
+        }
     );
     problem.conclude(title, advice)
 }
@@ -137,6 +146,22 @@ mod tests {
     }
 
     #[test]
+    fn other_end_that_waits_for_the_request_owes_no_answer() {
+        let title = |waits_ms: u64, remote: &str| {
+            let mut peer = wait(2, waits_ms * MS, |peer| peer.asked = Some(false));
+            let own = peer.peer.as_mut().unwrap();
+            (own.role, own.local, own.remote) = (Some(Role::Server), own.remote, remote.parse().ok());
+            peer.thread = wallprof_model::ThreadKey(2);
+            let stalls = [wait(1, 30 * MS, |peer| peer.process.as_mut().unwrap().pid = Some(100)), peer];
+            Fixture::only_finding(stalls.map(|stall| at(0, stall))).title
+        };
+        let on_its_way = ": the other end waited for the request meanwhile, which was on its way.";
+        assert!(title(29, "127.0.0.1:40000").ends_with(on_its_way), "{}", title(29, "127.0.0.1:40000"));
+        assert!(!title(20, "127.0.0.1:40000").contains("request"));
+        assert!(!title(29, "127.0.0.1:40001").contains("request"), "another connection");
+    }
+
+    #[test]
     fn connections_to_one_server_are_one_finding_and_an_unknown_process_is_an_address() {
         let of = |id: u64, port: u16, known: bool| {
             wait(id, 30 * MS, |peer| {
@@ -151,6 +176,15 @@ mod tests {
         let found = Fixture::only_finding([of(1, 1, false), of(2, 1, false)]);
         assert!(found.title.contains("an answer of 127.0.0.1:1 in"), "{}", found.title);
         assert_eq!(Fixture::findings([of(1, 1, false), of(2, 2, false)]).len(), 2);
+        let elsewhere = |port| {
+            wait(2, 30 * MS, |peer| {
+                peer.remote.as_mut().unwrap().set_port(port);
+                (peer.inode, peer.process) = (8, None);
+            })
+        };
+        let found = Fixture::only_finding([of(1, 1, true), elsewhere(1)]);
+        assert!(found.title.contains("an answer of shop 4711 (127.0.0.1:1) in"), "{}", found.title);
+        assert_eq!(Fixture::findings([of(1, 1, true), elsewhere(2)]).len(), 2);
     }
 
     #[test]

@@ -3,14 +3,15 @@
 //! did meanwhile.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use wallprof_analysis::tally::Tally;
 use wallprof_meaning::site::Site;
 use wallprof_model::ThreadKey;
-use wallprof_model::event::{Awaited, Peer, PeerProcess};
+use wallprof_model::event::{Awaited, Peer, PeerProcess, Role};
 
-use super::case::{Case, grouped, mostly};
+use super::case::{Case, Party, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::{Evidence, ThreadTotals};
 use super::limits::{Delays, SHORTEST_BLOCK_NS};
@@ -36,12 +37,12 @@ pub(super) fn conclusions<'e>(
     };
     let cases: Vec<&Case> = evidence.cases().filter(is_one).collect();
     // One wait of several may lack its process: it has not ended, or came before the process was found.
-    let mut known: HashMap<(u32, u64), &str> = HashMap::new();
+    let mut known: HashMap<(u32, Other), &str> = HashMap::new();
     for &case in &cases {
         if let Some(peer) = &case.peer
             && let Some(process) = &peer.process
         {
-            known.insert((case.pid, peer.inode), &process.comm);
+            known.extend(others(peer).map(|other| ((case.pid, other), &*process.comm)));
         }
     }
     let groups = grouped(cases.iter().copied(), |case| Key::of(case, &known));
@@ -58,6 +59,18 @@ pub(super) fn conclusions<'e>(
     conclusions.collect()
 }
 
+/// What one process at a time has: the other end of a socket or a pipe, and an address.
+#[derive(PartialEq, Eq, Hash)]
+enum Other {
+    Of(u64),
+    At(SocketAddr),
+}
+
+fn others(peer: &Peer) -> impl Iterator<Item = Other> {
+    let client = peer.remote.filter(|_| peer.role == Some(Role::Client));
+    [Other::Of(peer.inode)].into_iter().chain(client.map(Other::At))
+}
+
 /// Connections to one server are one other end.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
@@ -69,9 +82,10 @@ struct Key {
 }
 
 impl Key {
-    fn of(case: &Case, known: &HashMap<(u32, u64), &str>) -> Self {
+    fn of(case: &Case, known: &HashMap<(u32, Other), &str>) -> Self {
         let peer = case.peer.as_deref();
-        let process = peer.and_then(|peer| known.get(&(case.pid, peer.inode)).map(|name| (*name).to_owned()));
+        let name = |peer| others(peer).find_map(|other| known.get(&(case.pid, other)));
+        let process = peer.and_then(name).map(|name| (*name).to_owned());
         let address = || Some(peer?.remote?.to_string());
         Key {
             pid: case.pid,
@@ -141,10 +155,49 @@ pub(super) fn ended_by(
     let plain: Vec<&Case> = by_it.iter().map(|case| **case).collect();
     let place = mostly(&plain, |case| case.release().cloned());
     let named = by_it.first().map_or_else(|| wording::name(&by), |waiter| wording::other(&by, waiter));
-    let is_namesake = by_it.first().is_some_and(|waiter| (waiter.pid, &waiter.comm) == (by.pid, &by.comm));
-    let again = if is_namesake { named.clone() } else { wording::name(&by) };
-    let act = by.key.and_then(|thread| act(thread, &by_it, evidence)).map(|act| act.words(&again));
-    format!(": {named} {}{}", did(place.as_ref()), act.unwrap_or_default())
+    format!(": {named} {}{}", did(place.as_ref()), meanwhile_of(&by, cases, evidence, |_| true))
+}
+
+/// `, while clamd was mostly in sleep in scan`: what a thread waited for during the waits that it ended. Nothing where it
+/// ran: another one may have had what they waited for.
+pub(super) fn waited_meanwhile(by: &Party, cases: &[&Case], evidence: &Evidence) -> String {
+    meanwhile_of(by, cases, evidence, |act| !act.ran)
+}
+
+fn meanwhile_of(
+    by: &Party,
+    cases: &[&Case],
+    evidence: &Evidence,
+    accepts: impl FnOnce(&Act<'_>) -> bool,
+) -> String {
+    let is_by_it = |case: &&&Case| case.waker.as_ref().and_then(|waker| waker.by.as_ref()) == Some(by);
+    let by_it = longest(cases.iter().filter(is_by_it));
+    let namesake = by_it.first().filter(|waiter| (waiter.pid, &waiter.comm) == (by.pid, &by.comm));
+    let named = namesake.map_or_else(|| wording::name(by), |waiter| wording::other(by, waiter));
+    let act = by.key.and_then(|thread| act(thread, &by_it, evidence)).filter(accepts);
+    act.map(|act| act.words(&named)).unwrap_or_default()
+}
+
+/// Whether the other end waited for the request itself for most of the time, on the same connection: the request was on
+/// its way, or kept back by the kernel of the one that sent it.
+pub(super) fn had_no_request(cases: &[&Case], evidence: &Evidence) -> bool {
+    let (mut waited_ns, mut without_ns) = (0u64, 0u64);
+    for wait in longest(cases.iter()) {
+        let Some((pid, local)) = pid_of(wait).zip(wait.peer.as_ref().and_then(|peer| peer.local)) else {
+            continue;
+        };
+        let (from, to) = (wait.start, wait.woken());
+        waited_ns = waited_ns.saturating_add(to.0.saturating_sub(from.0));
+        let is_for_it = |case: &&Case| {
+            let data = case.peer.as_ref().filter(|peer| peer.awaited == Awaited::Data);
+            data.is_some_and(|peer| peer.remote == Some(local))
+        };
+        let threads = evidence.threads_of(pid);
+        let during =
+            threads.into_iter().flat_map(|thread| evidence.during(thread, from, to).filter(is_for_it));
+        without_ns = during.fold(without_ns, |sum, case| sum.saturating_add(case.overlap_ns(from, to)));
+    }
+    waited_ns > 0 && u128::from(without_ns) * 4 >= u128::from(waited_ns) * 3
 }
 
 fn longest<'c, 'e>(cases: impl Iterator<Item = &'c &'e Case>) -> Vec<&'c &'e Case> {
