@@ -17,10 +17,14 @@
 //! in one that this function calls, and what ends its wait is a thread that waits for none of the workers: one that
 //! answers a question has been woken by it before.
 //!
+//! One worker at a time has the turn. Where workers wait for work side by side, each has a loop of its own, or they wait
+//! through a condition variable whose lock is free meanwhile: a wait for a lock that they share is one.
+//!
 //! A worker keeps its turn, and its place in the queue for it, while it has no CPU. That time is the machine's, and
 //! says nothing of what others wait for. The waiters for a file lock are a queue. A waiter that is woken and finds the
 //! lock taken again wakes the next one in the queue: so workers that wait for their turn wake each other.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use wallprof_model::profile::ResolvedStack;
@@ -54,6 +58,12 @@ const ANSWERS: u64 = 4;
 
 /// A worker waits for its turn this part as often as another one, or more often.
 const OFTEN: u64 = 10;
+
+/// Waits for work overlap by less than this, ns, where the next worker has its turn at once.
+const LEAST_OVERLAP_NS: u64 = 100_000;
+
+/// Workers wait for work side by side if this part of their waits overlap.
+const BESIDE: usize = 4;
 
 /// Functions between the one that waits for its turn and the one that waits for work.
 const WORK_DEPTH: usize = 1;
@@ -176,7 +186,7 @@ pub(super) fn uses(
     if !stacks.next_client.is_empty() {
         let is_unnamed = |wait: &Single| wait.user().is_some_and(|user| stacks.unnamed.contains(&user));
         let locks = waits(&|wait| is_lock(wait) || is_unnamed(wait));
-        let inputs = Inputs::of(singles, &locks, |_, wait| stacks.is_for_next_client(wait));
+        let inputs = Inputs::one_at_a_time(singles, &locks, |_, wait| stacks.is_for_next_client(wait));
         turns = inputs.turns(singles, cpu_waits, locks);
         // Of waits that are for locks perhaps, those at the same places.
         let is_turn = |(_, what): &&(usize, Option<Use>)| what.is_some();
@@ -186,7 +196,7 @@ pub(super) fn uses(
     let known: HashSet<usize> = turns.iter().filter(|(_, what)| what.is_some()).map(|(at, _)| *at).collect();
     let locks = waits(&is_lock);
     let answering = answering(singles, &locks);
-    let inputs = Inputs::of(singles, &locks, |turn, wait| {
+    let inputs = Inputs::one_at_a_time(singles, &locks, |turn, wait| {
         let is_sent = wait.waker.is_some_and(|by| by != wait.thread && !answering.contains(&by));
         is_sent && stacks.is_for_work(functions, turn, wait)
     });
@@ -261,6 +271,68 @@ impl Woken {
     }
 }
 
+/// The wait for work of a worker whose turn it was.
+struct Input {
+    thread: ThreadKey,
+    start: u64,
+    woken: u64,
+}
+
+/// The last waits of the threads before they ended those for `locks`, where these were for work.
+fn inputs(singles: &[Single], locks: &[usize], is_input: impl Fn(&Single, &Single) -> bool) -> Vec<Input> {
+    let wakers: HashSet<ThreadKey> = locks.iter().filter_map(|&at| singles[at].waker).collect();
+    let mut by_thread: HashMap<ThreadKey, Vec<&Single>> = HashMap::new();
+    for wait in singles.iter().filter(|wait| wakers.contains(&wait.thread)) {
+        if let StallReason::Blocked(_) = wait.reason {
+            by_thread.entry(wait.thread).or_default().push(wait);
+        }
+    }
+    let input = |release: &Single| {
+        let of_waker = by_thread.get(&release.waker.filter(|&waker| waker != release.thread)?)?;
+        let before = of_waker.partition_point(|wait| wait.end <= release.woken());
+        let last = of_waker[before.checked_sub(1)?];
+        let input = Input { thread: last.thread, start: last.start, woken: last.woken() };
+        is_input(release, last).then_some(input)
+    };
+    locks.iter().filter_map(|&at| input(&singles[at])).collect()
+}
+
+/// Of each thread one of those that it waits for, or that wait for it, at locks: the same one for all of them.
+fn groups(singles: &[Single], locks: &[usize]) -> HashMap<ThreadKey, ThreadKey> {
+    let mut next: HashMap<ThreadKey, Vec<ThreadKey>> = HashMap::new();
+    for wait in locks.iter().map(|&at| &singles[at]) {
+        if let Some(waker) = wait.waker {
+            next.entry(wait.thread).or_default().push(waker);
+            next.entry(waker).or_default().push(wait.thread);
+        }
+    }
+    let mut groups: HashMap<ThreadKey, ThreadKey> = HashMap::new();
+    for &first in next.keys() {
+        let mut found = vec![first];
+        while let Some(thread) = found.pop() {
+            if let Entry::Vacant(group) = groups.entry(thread) {
+                group.insert(first);
+                found.extend(next.get(&thread).into_iter().flatten());
+            }
+        }
+    }
+    groups
+}
+
+/// Whether several threads wait for work at a time.
+fn are_side_by_side(inputs: &mut [Input]) -> bool {
+    inputs.sort_unstable_by_key(|input| (input.start, input.woken));
+    let (mut beside, mut last): (usize, Option<&Input>) = (0, None);
+    for input in &*inputs {
+        let overlaps = last.is_some_and(|last| {
+            last.thread != input.thread && last.woken.saturating_sub(input.start) >= LEAST_OVERLAP_NS
+        });
+        beside += usize::from(overlaps);
+        last = last.filter(|last| last.woken > input.woken).or(Some(input));
+    }
+    beside * BESIDE >= inputs.len().max(1)
+}
+
 /// When a worker whose turn it was waited for work: that was its last wait before it gave the turn to another one. It
 /// may have waited for a CPU in between.
 struct Inputs {
@@ -273,25 +345,31 @@ impl Inputs {
     /// `is_input` says of a wait for a turn, and of a wait of the worker that ended the first one, whether that one was
     /// for work.
     fn of(singles: &[Single], locks: &[usize], is_input: impl Fn(&Single, &Single) -> bool) -> Self {
-        let wakers: HashSet<ThreadKey> = locks.iter().filter_map(|&at| singles[at].waker).collect();
-        let mut by_thread: HashMap<ThreadKey, Vec<&Single>> = HashMap::new();
-        for wait in singles.iter().filter(|wait| wakers.contains(&wait.thread)) {
-            if let StallReason::Blocked(_) = wait.reason {
-                by_thread.entry(wait.thread).or_default().push(wait);
-            }
+        Inputs::new(inputs(singles, locks, is_input))
+    }
+
+    /// The same without those of workers that wait for work side by side.
+    fn one_at_a_time(
+        singles: &[Single],
+        locks: &[usize],
+        is_input: impl Fn(&Single, &Single) -> bool,
+    ) -> Self {
+        let inputs = inputs(singles, locks, is_input);
+        let groups = groups(singles, locks);
+        let mut by_group: HashMap<ThreadKey, Vec<Input>> = HashMap::new();
+        for input in inputs {
+            by_group
+                .entry(groups.get(&input.thread).copied().unwrap_or(input.thread))
+                .or_default()
+                .push(input);
         }
-        let (mut waits, mut workers) = (Vec::new(), HashSet::new());
-        for release in locks.iter().map(|&at| &singles[at]) {
-            let of_waker = release.waker.filter(|&waker| waker != release.thread);
-            let Some(of_waker) = of_waker.and_then(|waker| by_thread.get(&waker)) else { continue };
-            let before = of_waker.partition_point(|wait| wait.end <= release.woken());
-            let last =
-                before.checked_sub(1).map(|last| of_waker[last]).filter(|last| is_input(release, last));
-            if let Some(last) = last {
-                waits.push((last.start, last.woken()));
-                workers.insert(last.thread);
-            }
-        }
+        by_group.retain(|_, inputs| !are_side_by_side(inputs));
+        Inputs::new(by_group.into_values().flatten().collect())
+    }
+
+    fn new(inputs: Vec<Input>) -> Self {
+        let workers = inputs.iter().map(|input| input.thread).collect();
+        let mut waits: Vec<(u64, u64)> = inputs.iter().map(|input| (input.start, input.woken)).collect();
         waits.sort_unstable();
         Inputs { times: joined(&waits), workers }
     }
@@ -585,6 +663,22 @@ mod tests {
         let mut waits = workers(CHANNEL, MUTEX, 19);
         waits.extend((0..10).map(asks));
         assert_eq!(turns(&waits), 0, "a lock around a question to thread 9");
+    }
+
+    /// Five threads that wait for work side by side. One of them works with a lock for 10 ms, for which another one that
+    /// has got work, too, waits.
+    #[test]
+    fn workers_that_wait_for_work_side_by_side_share_a_lock() {
+        for input in [EPOLL, CHANNEL] {
+            let waits: Vec<_> = (2..40u64)
+                .flat_map(|turn| {
+                    let (holder, waiter) = (1 + (turn % 5) as u32, 1 + ((turn + 3) % 5) as u32);
+                    let at = turn * 20;
+                    [(holder, input, at - 24, at + 5, 9), (waiter, MUTEX, at + 6, at + 15, holder)]
+                })
+                .collect();
+            assert!(found(&waits).iter().all(|(_, what)| what.is_none()), "{:?}", found(&waits));
+        }
     }
 
     #[test]
