@@ -46,9 +46,12 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     let delays = Delays::over(&cases, Case::without_run_queue_ns);
     let problem = Problem::heavy(cases, delays, evidence)?;
     let is_part = is_share(delays.total_ns, LEAST_PART, wall_ns(evidence, &problem.threads));
+    if !is_part {
+        return None;
+    }
     let ended: Vec<Case> = problem.cases.iter().map(|case| ended_by_the_last(case, evidence)).collect();
     let ended: Vec<&Case> = ended.iter().collect();
-    if !is_part || !has_a_last_one(&ended) || was_idle(&ended, evidence) {
+    if !has_a_last_one(&ended) || was_idle(&ended, evidence) {
         return None;
     }
     let is_barrier = mostly(&problem.cases, |case| Some(case.said()? == BARRIER)) == Some(true);
@@ -65,9 +68,9 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     Some(problem.conclude(title, ADVICE))
 }
 
-/// The wait with the thread as its waker that came last. That one may have woken a thread that waited, too, and that
-/// one the next: Java's `CyclicBarrier` hands its lock on. The one that came last is the one without a wait of its own
-/// at the barrier for most of the time.
+/// The wait, with the last thread at the barrier as its waker. Java's `CyclicBarrier` hands its lock on, so that a thread
+/// that waited, too, may have ended the wait. The last thread is the thread that did not wait at the barrier for half of
+/// the wait or more.
 fn ended_by_the_last(case: &Case, evidence: &Evidence) -> Case {
     let is_own = |wait: &Case| wait.is_at_a_barrier() && wait.pid == case.pid;
     let handed_on = lock::handed_on(case, evidence, is_own);

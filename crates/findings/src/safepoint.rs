@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that a virtual machine of Java waits for until all of its threads have stopped: code that the compiler
-//! made may have loops in which a thread does not stop. Whoever waits for the virtual machine's work, or to go on after
-//! it, waits for that thread first.
+//! The thread that stops last for a safepoint. Compiled loops may have no safepoint poll: a thread in such a loop stops
+//! when the loop has ended. All threads that wait for the VM operation, or for the end of the safepoint, wait for this
+//! thread first.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -193,17 +193,20 @@ pub(super) fn uses(
         let places: HashSet<_> = turns.iter().filter(is_turn).map(|(at, _)| singles[*at].user()).collect();
         turns.retain(|(at, _)| is_lock(&singles[*at]) || places.contains(&singles[*at].user()));
     }
-    let known: HashSet<usize> = turns.iter().filter(|(_, what)| what.is_some()).map(|(at, _)| *at).collect();
-    let locks = waits(&is_lock);
-    let answering = answering(singles, &locks);
-    let inputs = Inputs::one_at_a_time(singles, &locks, |turn, wait| {
-        let is_sent = wait.waker.is_some_and(|by| by != wait.thread && !answering.contains(&by));
-        is_sent && stacks.is_for_work(functions, turn, wait)
-    });
-    if !inputs.workers.is_empty() {
-        let rest: Vec<usize> = locks.into_iter().filter(|at| !known.contains(at)).collect();
-        turns.retain(|(at, _)| known.contains(at) || !is_lock(&singles[*at]));
-        turns.extend(inputs.turns(singles, cpu_waits, rest));
+    if !stacks.functions.is_empty() {
+        let locks = waits(&is_lock);
+        let answering = answering(singles, &locks);
+        let inputs = Inputs::one_at_a_time(singles, &locks, |turn, wait| {
+            let is_sent = wait.waker.is_some_and(|by| by != wait.thread && !answering.contains(&by));
+            is_sent && stacks.is_for_work(functions, turn, wait)
+        });
+        if !inputs.workers.is_empty() {
+            // The turns that are known keep their use.
+            turns.retain(|(at, what)| what.is_some() || !is_lock(&singles[*at]));
+            let known: HashSet<usize> = turns.iter().map(|(at, _)| *at).collect();
+            let rest = locks.into_iter().filter(|at| !known.contains(at)).collect();
+            turns.extend(inputs.turns(singles, cpu_waits, rest));
+        }
     }
     uses.extend(turns);
     uses
