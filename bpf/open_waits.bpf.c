@@ -36,8 +36,9 @@ GLOBAL int clear_stall(struct stall_record *stall) {
     return 0;
 }
 
-/* Writes a record, with both stacks, of the thread's wait if it is older than `open_after_ns` and has none
- * yet. False: it has none now. */
+/* Writes a record of the thread's wait if it is older than `open_after_ns` and has none yet. False: it has
+ * none now. While the recording counts, the record has both stacks, the other end, the word and the trace. A
+ * thread may have gone on since the counting stopped, and all of these would be another wait's. */
 ALWAYS_INLINE bool write_open_wait(struct bpf_iter__task *ctx, struct task_struct *task,
                                    struct iter_scratch *scratch) {
     struct stall_record *stall = &scratch->stall;
@@ -108,17 +109,21 @@ ALWAYS_INLINE bool write_open_wait(struct bpf_iter__task *ctx, struct task_struc
         if (find_kernel_owner(task, &stall->kernel_owner))
             stall->flags |= STALL_KERNEL_OWNER;
     }
+    bpf_probe_read_kernel(stall->comm, COMM_LEN, task->comm);
+    if (!armed(now))
+        goto write;
     if (seen->activity == ACTIVITY_BLOCKED && !(seen == t && t->faulting))
         note_open_word(task, seen, stall);
     if (seen->activity == ACTIVITY_BLOCKED && is_voluntary(seen->reason))
         stall->place = open_place(task, t, seen, stall);
     if (stall->syscall >= 0 && has_peer(seen->reason) && !(seen == t && t->faulting))
         note_peer(task, stall, seen);
-    bpf_probe_read_kernel(stall->comm, COMM_LEN, task->comm);
     stall->kernel_stack = kernel_stack_of(task, &scratch->stack.stack);
     stall->user_stack = user_stack_of(task, &scratch->stack);
-    if (open_after_ns)
-        stall->flags |= read_trace_of(task, &stall->trace, switches);
+    stall->flags |= read_trace_of(task, &stall->trace, switches);
+    if (task->on_cpu || switches_of(task) != switches)
+        return true;
+write:
     bpf_seq_write(ctx->meta->seq, stall, sizeof(*stall));
     return true;
 }

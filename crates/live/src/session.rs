@@ -403,11 +403,13 @@ impl<K: KernelSide> Session<K> {
     /// Stops counting, and emits everything up to then. The probes stay attached. Returns the end.
     pub fn pause(&mut self, emit: &mut dyn FnMut(Event)) -> Result<MonoNs, SessionError> {
         self.await_exits();
+        let mut open = Vec::new();
+        self.kernel.open_waits(0, &mut |record| open.push(*record))?;
         let end = self.kernel.disarm();
         self.kernel.drain_rings(&mut self.pending)?;
         let boundary = second_end(end.0, self.epoch_offset());
         self.flush(boundary.max(self.flushed_until), end.0, emit)?;
-        self.flush_rest(end, emit)?;
+        self.flush_rest(open, end, emit)?;
         (self.paused, self.flushed_until) = (true, end.0);
         Ok(end)
     }

@@ -479,12 +479,13 @@ impl KernelSide for FakeKernel {
         take: &mut dyn FnMut(&stall_record),
     ) -> Result<(), ProbeError> {
         let mut world = self.0.borrow_mut();
-        let now = world.now;
+        let (now, armed) = (world.now, world.armed);
         for thread in &mut world.threads {
             if thread.waits() && !thread.shown && now - thread.wait_start >= older_than_ns {
                 thread.shown = older_than_ns > 0;
                 let record = thread.stall(thread.wait_start, now);
-                take(&stall_record { r#type: c::RECORD_OPEN as u32, ..record });
+                let user_stack = if armed { record.user_stack } else { 0 };
+                take(&stall_record { r#type: c::RECORD_OPEN as u32, user_stack, ..record });
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 //! Emits everything that belongs to past seconds, in the order in which each event refers to earlier ones
 //! only.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use wallprof_model::event::{DelayKind, KernelDelay, OwnerSample, Stall};
@@ -94,14 +95,16 @@ impl<K: KernelSide> Session<K> {
         }
     }
 
-    /// Emits what is left after the last flush of a recording that counts no longer and ended at `end`.
+    /// Emits what is left after the last flush of a recording that counts no longer and ended at `end`. `open`
+    /// are the waits that were open right before it.
     pub(super) fn flush_rest(
         &mut self,
+        open: Vec<stall_record>,
         end: MonoNs,
         emit: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
         lose_stalls(std::mem::take(&mut self.pending.stalls).len() as u64, emit);
-        self.emit_open_waits(self.min_stall_ns, emit)?;
+        self.add_open_waits(open, end, emit)?;
         self.emit_waits_still_open(end, emit);
         self.emit_samples(u32::MAX, end.0, emit)?;
         self.emit_aggregates(u32::MAX, emit)?;
@@ -270,6 +273,39 @@ impl<K: KernelSide> Session<K> {
                 self.open.insert(record.key, record);
                 self.emit_stall(&record, emit);
             }
+        }
+        Ok(())
+    }
+
+    /// Adds the waits of a recording that ended at `end` to those that were emitted as open before. What a thread
+    /// waited for, and with which stacks, is in `before`, which was read while the recording counted: by now the
+    /// thread may have gone on. How long the thread waited, and whether it was woken, is read now, as it was at
+    /// the end.
+    fn add_open_waits(
+        &mut self,
+        before: Vec<stall_record>,
+        end: MonoNs,
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<(), SessionError> {
+        let mut waits: HashMap<_, _> =
+            before.into_iter().map(|record| ((record.key, record.start), record)).collect();
+        self.kernel.open_waits(self.min_stall_ns.max(1), &mut |now| {
+            let wait = waits.entry((now.key, now.start)).or_insert(*now);
+            let woken = c::STALL_WOKEN as u16;
+            wait.flags = wait.flags & !woken | now.flags & woken;
+            (wait.end, wait.waker) = (now.end, now.waker);
+            (wait.runnable_ns, wait.blocked_ns) = (now.runnable_ns, now.blocked_ns);
+        })?;
+        let known = |record: &stall_record| {
+            self.threads.pid_of(record.key).is_some()
+                && end.0.saturating_sub(record.start) >= self.min_stall_ns
+        };
+        let records: Vec<_> = waits.into_values().filter(known).collect();
+        self.emit_stacks(emit)?;
+        self.name_waits(&records);
+        for record in records {
+            self.meet_place(&record, record.end);
+            self.open.entry(record.key).or_insert(record);
         }
         Ok(())
     }

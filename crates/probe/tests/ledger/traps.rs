@@ -179,13 +179,14 @@ pub fn pictures() -> Vec<(&'static str, Timeline)> {
 pub type Check = fn(&Path) -> Result<(), String>;
 
 /// Checks of what a picture does not show.
-pub const CHECKS: [(&str, Check); 16] = [
+pub const CHECKS: [(&str, Check); 17] = [
     ("stalls_have_their_lengths_and_wakers", stalls_have_their_lengths_and_wakers),
     ("waker_in_an_interrupt_is_no_thread", waker_in_an_interrupt_is_no_thread),
     ("renamed_waker_has_the_name_of_its_wakeup", renamed_waker_has_its_name),
     ("idle_task_is_no_thread", idle_task_is_no_thread),
     ("threads_that_ran_on_the_cpu_before_a_migration", ran_before_a_migration),
     ("wait_that_never_ends_has_a_stack", wait_that_never_ends_has_a_stack),
+    ("wait_after_the_end_lends_no_stack", wait_after_the_end_lends_no_stack),
     ("unseen_events_are_counted", unseen_events_are_counted),
     ("interrupt_depth_ends_at_a_switch", interrupt_depth_ends_at_a_switch),
     ("sample_in_a_walk_has_scratch_memory_of_its_own", sample_in_a_walk_has_its_own_scratch),
@@ -271,6 +272,16 @@ fn wait_that_never_ends_has_a_stack(program: &Path) -> Result<(), String> {
     same(&outcome.stalls("open"), &vec!["a 2..16 poll".into(), "b 3..16 lock".into()])?;
     let stacks: Vec<&str> = outcome.records("open").map(|stall| stall.text("kernel_stack")).collect();
     same(&stacks, &vec!["1", "1"])
+}
+
+/// A thread goes on after the end, and what it waits for then is not what it waited for at the end.
+fn wait_after_the_end_lends_no_stack(program: &Path) -> Result<(), String> {
+    let later = "set open_after_ns 0\nat 14 set open_after_ns 1000000\nat 14 open_waits";
+    let timeline = Timeline::new("a: RRRLLLLLLwRRppppp\narmed: AAAAAAAA").with(later);
+    let outcome = Outcome::of(program, &timeline)?;
+    same(&outcome.stalls("open"), &vec!["a 3..8 lock".into(), "a 3..14 lock".into()])?;
+    let stacks: Vec<&str> = outcome.records("open").map(|stall| stall.text("kernel_stack")).collect();
+    same(&stacks, &vec!["1", "0"])
 }
 
 fn unseen_events_are_counted(program: &Path) -> Result<(), String> {
