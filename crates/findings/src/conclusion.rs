@@ -3,7 +3,7 @@
 //! enough. A problem with a title and an advice is a conclusion.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wallprof_analysis::receive::Backlog;
@@ -15,7 +15,7 @@ use wallprof_model::{MonoNs, ThreadKey};
 use super::case::{Case, mostly};
 use super::cause::cause;
 use super::evidence::Evidence;
-use super::limits::Delays;
+use super::limits::{Delays, is_share, wall_ns};
 use super::spec::RuleSpec;
 use super::wording;
 
@@ -60,7 +60,9 @@ impl<'e> Problem<'e> {
     /// For causes that every program meets at times.
     pub fn heavy(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Self> {
         let problem = Problem::new(cases, delays);
-        (delays.is_heavy(evidence, &problem.threads) && problem.is_significant(evidence)).then_some(problem)
+        let latest = MostLate::of(&problem.cases, &problem.threads);
+        let is_heavy = delays.is_heavy(evidence, &problem.threads) || latest.is_tenth(delays, evidence);
+        (is_heavy && problem.is_significant(evidence)).then_some(problem)
     }
 
     fn is_significant(&self, evidence: &Evidence) -> bool {
@@ -78,6 +80,57 @@ impl<'e> Problem<'e> {
     }
 }
 
+/// The threads that a cause made late, without those that it hardly touched. A writer that waits for most of its
+/// time is a problem of its own, and no smaller where a hundred readers wait for the same lock for a moment.
+struct MostLate {
+    threads: Vec<ThreadKey>,
+    ns: u64,
+    /// What all threads were late for, ns.
+    whole_ns: u64,
+}
+
+impl MostLate {
+    /// Of causes that are known by sums alone, which have no cases, all of `threads`.
+    fn of(cases: &[&Case], threads: &[ThreadKey]) -> Self {
+        let mut late_ns: BTreeMap<ThreadKey, u64> = BTreeMap::new();
+        for case in cases {
+            let ns = late_ns.entry(case.thread).or_default();
+            *ns = ns.saturating_add(case.late_ns());
+        }
+        let whole_ns = late_ns.values().fold(0u64, |sum, ns| sum.saturating_add(*ns));
+        let most_ns = late_ns.values().max().copied().unwrap_or(0);
+        let mut least: Vec<(u64, ThreadKey)> = late_ns.iter().map(|(key, ns)| (*ns, *key)).collect();
+        least.sort_unstable();
+        let mut left_ns = 0u64;
+        for (ns, key) in least {
+            left_ns = left_ns.saturating_add(ns);
+            if ns > most_ns / 20 || left_ns > whole_ns / 10 {
+                left_ns -= ns;
+                break;
+            }
+            late_ns.remove(&key);
+        }
+        match late_ns.is_empty() {
+            true => MostLate { threads: threads.to_vec(), ns: whole_ns, whole_ns },
+            false => MostLate { threads: late_ns.into_keys().collect(), ns: whole_ns - left_ns, whole_ns },
+        }
+    }
+
+    /// Whether they lost a tenth of their time, with one long wait in it.
+    fn is_tenth(&self, delays: Delays, evidence: &Evidence) -> bool {
+        let ns = self.part_of(delays.total_ns);
+        delays.is_long(evidence) && is_share(ns, 10, wall_ns(evidence, &self.threads))
+    }
+
+    /// The part of a cause that took `total_ns` of all threads. A cause can be a part of each stall.
+    fn part_of(&self, total_ns: u64) -> u64 {
+        match self.whole_ns {
+            0 => total_ns,
+            whole_ns => (u128::from(total_ns) * u128::from(self.ns) / u128::from(whole_ns)) as u64,
+        }
+    }
+}
+
 impl Conclusion<'_> {
     /// The finding of this rule.
     pub fn into_finding(mut self, rule: &RuleSpec, evidence: &Evidence) -> Finding {
@@ -87,12 +140,15 @@ impl Conclusion<'_> {
         self.cases.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
         let mut stalls: Vec<u64> = self.cases.iter().take(MOST_STALLS).map(|case| case.id).collect();
         stalls.sort_unstable();
+        let latest = MostLate::of(&self.cases, &self.threads);
         Finding {
             rule: rule.name.into(),
             cause,
             title: self.title,
             advice: self.advice,
             threads: self.threads,
+            most_late_ns: latest.part_of(self.delays.total_ns),
+            most_late: latest.threads,
             count: self.delays.count,
             total_ns: self.delays.total_ns,
             max_ns: self.delays.max_ns,

@@ -148,11 +148,11 @@ fn rank<'f>(finding: &'f Finding, evidence: &Evidence) -> impl Ord + use<'f> {
     (finding.rule != deadlock::RULE.name, Reverse((share, finding.total_ns)), &finding.rule, &finding.title)
 }
 
-/// The share of the wall time of a finding's threads that it cost, in millionths. Threads that lived for less
+/// The share of the wall time that a finding cost the threads that were late by it, in millionths. Threads that lived for less
 /// than the recording, all together, share its length: a command of 20 ms is no more than that.
 fn share(finding: &Finding, evidence: &Evidence) -> u128 {
-    let wall_ns = limits::wall_ns(evidence, &finding.threads).max(evidence.duration_ns()).max(1);
-    u128::from(finding.total_ns) * 1_000_000 / u128::from(wall_ns)
+    let wall_ns = limits::wall_ns(evidence, &finding.most_late).max(evidence.duration_ns()).max(1);
+    u128::from(finding.most_late_ns) * 1_000_000 / u128::from(wall_ns)
 }
 
 #[cfg(test)]

@@ -50,16 +50,20 @@ impl Delays {
     /// The limit for causes that should be very rare: one long wait, or some short ones that add up.
     pub fn is_unusual(&self, evidence: &Evidence) -> bool {
         let unit = evidence.unit_ns();
-        self.max_ns >= unit.saturating_mul(10)
-            || (self.count >= 5 && self.total_ns >= unit.saturating_mul(20))
+        self.is_long(evidence) || (self.count >= 5 && self.total_ns >= unit.saturating_mul(20))
     }
 
     /// The limit for causes that every program meets: a hundredth of the threads' time with one long wait in
     /// it, or one wait that is very long.
     pub fn is_heavy(&self, evidence: &Evidence, threads: &[ThreadKey]) -> bool {
         let unit = evidence.unit_ns();
-        (self.is_hundredth(evidence, threads) && self.max_ns >= unit.saturating_mul(10))
+        (self.is_hundredth(evidence, threads) && self.is_long(evidence))
             || self.max_ns >= unit.saturating_mul(200)
+    }
+
+    /// Whether there was one long wait.
+    pub fn is_long(&self, evidence: &Evidence) -> bool {
+        self.max_ns >= evidence.unit_ns().saturating_mul(10)
     }
 
     /// Whether it is a hundredth of the threads' time or more.

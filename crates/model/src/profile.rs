@@ -414,6 +414,11 @@ pub struct Finding {
     pub advice: String,
     /// Rows of the threads that were late.
     pub threads: Vec<ThreadKey>,
+    /// Those of them to which nearly all of it happened: the others were late for a twentieth, at most, of what the
+    /// latest one was, and for a tenth of the whole together.
+    pub most_late: Vec<ThreadKey>,
+    /// The time that the cause took of these threads, ns.
+    pub most_late_ns: u64,
     /// How often it happened.
     pub count: u64,
     /// The time that the cause took, ns: it can be a part of each stall.

@@ -169,6 +169,8 @@ mod tests {
             title: "engine waited".into(),
             advice: "hold it for less time".into(),
             threads: vec![ThreadKey(2), ThreadKey(1)],
+            most_late: Vec::new(),
+            most_late_ns: 7,
             count: u64::MAX,
             total_ns: 7,
             max_ns: 5,

@@ -125,6 +125,8 @@ fn change_brings_each_layout_to_the_current_schema_and_keeps_its_rows() {
         title: "t".into(),
         advice: "a".into(),
         threads: vec![ThreadKey(1)],
+        most_late: Vec::new(),
+        most_late_ns: 2,
         count: 1,
         total_ns: 2,
         max_ns: 2,

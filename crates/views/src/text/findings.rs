@@ -70,22 +70,25 @@ fn write_finding(
 }
 
 /// `12.1 % of the time of 4 threads`, `3.2 % of the thread's time`: what it cost them, by which findings are
-/// ordered. Of threads that lived for less than the recording together, `0.7 % of the recording (21.9 % of
+/// ordered. Where it hardly touched some of them, `67.0 % of the time of 1 of 5 threads`. Of threads that lived for less than the recording together, `0.7 % of the recording (21.9 % of
 /// the thread's time)`.
 fn share(finding: &Finding, report: &Report<'_>) -> String {
     let theirs =
-        report.threads.iter().filter(|thread| finding.threads.binary_search(&thread.info.key).is_ok());
+        report.threads.iter().filter(|thread| finding.most_late.binary_search(&thread.info.key).is_ok());
     let wall_ns = theirs.fold(0u64, |sum, thread| sum.saturating_add(thread.ledger.wall_ns));
-    let share = percent(finding.total_ns, wall_ns);
+    let share = percent(finding.most_late_ns, wall_ns);
     let of_threads = match finding.threads.len() {
         _ if wall_ns == 0 => return String::new(),
         1 => format!("{share} of the thread's time"),
+        threads if threads > finding.most_late.len() => {
+            format!("{share} of the time of {} of {threads} threads", finding.most_late.len())
+        }
         threads => format!("{share} of the time of {threads} threads"),
     };
     let recording_ns = report.duration_ns();
     // A thread that lived as long as the recording may be seen a moment later.
     match wall_ns < recording_ns / 10 * 9 {
-        true => format!("{} of the recording ({of_threads})", percent(finding.total_ns, recording_ns)),
+        true => format!("{} of the recording ({of_threads})", percent(finding.most_late_ns, recording_ns)),
         false => of_threads,
     }
 }
@@ -132,6 +135,8 @@ mod tests {
             title: title.into(),
             advice: "Hold it for less time.".into(),
             threads: Vec::new(),
+            most_late: Vec::new(),
+            most_late_ns: 1,
             count,
             total_ns: 1,
             max_ns: 1,
