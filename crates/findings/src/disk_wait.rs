@@ -9,7 +9,7 @@
 use super::case::{Case, across_processes, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Delays;
+use super::limits::{Delays, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
@@ -43,14 +43,29 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     let said = mostly(&problem.cases, |case| case.said().map(str::to_owned));
     let words: Vec<&str> = said.iter().map(String::as_str).chain(syscall.as_deref()).collect();
     let call = if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) };
+    let limit = limit(&problem.cases, evidence);
     let title = format!(
-        "{} waited for a disk{call}{}{} {}.",
+        "{} waited for a disk{call}{}{} {}{}.",
         wording::who(&problem.cases, evidence),
         wording::files(&problem.cases),
         wording::place(problem.site().as_ref()),
-        wording::delays(&delays)
+        wording::delays(&delays),
+        limit.as_ref().map(|limit| format!(": {limit}")).unwrap_or_default()
     );
-    Some(problem.conclude(title, advice(syscall.as_deref().unwrap_or_default())))
+    let advice = match limit {
+        Some(_) => "Raise the limit of the control group (io.max, blkio.throttle), or read and write less.",
+        None => advice(syscall.as_deref().unwrap_or_default()),
+    };
+    Some(problem.conclude(title, advice))
+}
+
+/// The limit of a control group that was met during most of the waits.
+fn limit(cases: &[&Case], evidence: &Evidence) -> Option<String> {
+    let is_held_back = |case: &&Case| evidence.held_back(case).is_some();
+    let held_back: Vec<&Case> = cases.iter().copied().filter(is_held_back).collect();
+    let late_ns = |cases: &[&Case]| Delays::over(cases, Case::late_ns).total_ns;
+    let are_most = is_share(late_ns(&held_back), 2, late_ns(cases));
+    are_most.then(|| mostly(&held_back, |case| Some(evidence.held_back(case)?.to_string())))?
 }
 
 fn advice(syscall: &str) -> &'static str {
@@ -68,10 +83,11 @@ fn advice(syscall: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Fixture, case, delay_in, stack};
+    use super::super::fixture::{Fixture, case, delay_in, disk_limit, stack};
     use super::*;
     use std::sync::Arc;
 
+    use wallprof_model::counter::CounterTrack;
     use wallprof_model::{Meaning, MeaningSource, Reason, StallReason};
 
     use wallprof_model::event::{DelayKind, WaitedFile};
@@ -141,6 +157,23 @@ mod tests {
         assert!(title(&stalls).contains(" on journal and another file in"), "{}", title(&stalls));
         stalls.push(on(36, "x"));
         assert!(title(&stalls).contains(" on journal and 2 other files in"), "{}", title(&stalls));
+    }
+
+    #[test]
+    fn limit_of_the_control_group_is_named() {
+        let title = |counters: Vec<CounterTrack>| {
+            let mut fixture = Fixture::new();
+            (1..=30).for_each(|id| fixture.stall(sync(id, 4_000_000)));
+            fixture.process_counters = counters;
+            findings(&fixture.evidence()).remove(0).title
+        };
+        assert!(title(Vec::new()).ends_with("up to 4.00 ms."));
+        let written: Vec<(u64, u64)> = (0..200).map(|tenth| (tenth * 100, tenth)).collect();
+        let limit = ": its control group /shop may write 10.0 MiB a second to the disk 7:0, and did.";
+        let held_back = title(disk_limit("/shop", &written, 10));
+        assert!(held_back.ends_with(limit), "{held_back}");
+        let free = title(disk_limit("/shop", &written, 20));
+        assert!(free.ends_with("up to 4.00 ms."), "{free}");
     }
 
     #[test]

@@ -26,6 +26,7 @@ use wallprof_model::{
 
 use super::callers::{Callers, ProgramFunctions};
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
+use super::disk_limit::{HeldBack, held_back};
 use super::left_out::left_out;
 use super::limits::is_share;
 use super::machine::Machine;
@@ -406,6 +407,11 @@ impl Evidence {
     /// The control group of a stalled thread's process whose memory was at its limit meanwhile.
     pub(super) fn full_memory_group(&self, case: &Case) -> Option<FullGroup<'_>> {
         full_group(self.process_counters.get(&case.pid)?, case.start, case.end)
+    }
+
+    /// The control group of a stalled thread's process that used a disk as much as it may meanwhile.
+    pub(super) fn held_back(&self, case: &Case) -> Option<HeldBack<'_>> {
+        held_back(self.process_counters.get(&case.pid)?, case.start, case.end)
     }
 
     /// What a stalled thread's process did not receive meanwhile.

@@ -173,6 +173,16 @@ pub fn memory_group(name: &str, readings: &[(u64, u64)], limit: u64) -> Vec<Coun
     vec![level(format!("cgroup.memory {name}"), readings), limit]
 }
 
+/// What the control group of the process had written to a disk at some milliseconds, and its limit a second,
+/// MiB.
+pub fn disk_limit(name: &str, readings: &[(u64, u64)], limit: u64) -> Vec<CounterTrack> {
+    let track = |name: String, kind: CounterKind, readings: &[(u64, u64)]| {
+        of_the_process(counter(&name, kind, CounterUnit::Bytes, readings, 1_048_576.0))
+    };
+    let limit = track(format!("cgroup.disk.written.limit 7:0 {name}"), CounterKind::Level, &[(0, limit)]);
+    vec![track(format!("cgroup.disk.written 7:0 {name}"), CounterKind::Sum, readings), limit]
+}
+
 /// The counters of the requests of a thread's process that waited for an upstream, in milliseconds.
 pub fn upstream(
     number: u32,

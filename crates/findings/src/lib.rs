@@ -18,6 +18,7 @@ mod conclusion;
 mod cpu_saturated;
 mod cpu_throttling;
 mod deadlock;
+mod disk_limit;
 mod disk_wait;
 mod dispatch;
 mod evidence;
@@ -120,6 +121,7 @@ pub static RULES: &[RuleSpec] = &[
 pub fn reads_process_counter(name: &str) -> bool {
     wallprof_analysis::receive::reads_counter(name)
         || memory_group::reads_counter(name)
+        || disk_limit::reads_counter(name)
         || upstream::reads_counter(name)
 }
 

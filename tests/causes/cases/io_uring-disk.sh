@@ -4,7 +4,7 @@
 packages='gcc util-linux'
 skip_unless='may_limit_disk read'
 kind=disk-wait
-text='ring waited .*read_block'
+text='ring waited .*read_block.*: its control group /wallprof-causes-.* may read 50 times a second'
 prepare() {
     binary=$(program ring.c)
     group=$(control_group blkio)

@@ -4,17 +4,14 @@
 //! Of the group that the process is in when it is met, and those above, the one with the lowest limit counts.
 //! Formats: Documentation/admin-guide/cgroup-v2.rst, Documentation/admin-guide/cgroup-v1/memory.rst.
 
-use std::path::{Path, PathBuf};
-
 use wallprof_model::{CounterKind, CounterUnit};
-use wallprof_probe::facts::cgroups::{CgroupMount, CgroupVersion, cgroup_mounts};
+use wallprof_probe::facts::cgroups::CgroupVersion;
 use wallprof_probe::facts::files::Files;
 
 use super::Reading;
+use super::groups::{Group, groups_of};
 use super::text::TextFile;
 
-/// At most this many groups above a process's own are read.
-const MAX_DEPTH: usize = 32;
 /// cgroup v1 rounds the largest number down to pages for "no limit".
 const NO_LIMIT: u64 = 1 << 62;
 
@@ -38,7 +35,7 @@ fn names(version: &CgroupVersion) -> (&'static str, &'static [&'static str]) {
 impl MemoryGroup {
     /// `None`: no group has a limit.
     pub fn of_process(pid: u32, files: &impl Files) -> Option<Self> {
-        let (folder, path, version) = nearest(pid, files)?;
+        let Group { folder, path, version } = nearest(pid, files)?;
         let (used, limits) = names(&version);
         let path = path.to_string_lossy();
         Some(MemoryGroup {
@@ -61,37 +58,15 @@ impl MemoryGroup {
     }
 }
 
-/// The folder, path and version of the group with the lowest limit; of equal ones the innermost.
-fn nearest(pid: u32, files: &impl Files) -> Option<(PathBuf, PathBuf, CgroupVersion)> {
-    let text = files.read(Path::new(&format!("/proc/{pid}/cgroup"))).ok()?;
-    let mut found: Option<(u64, PathBuf, PathBuf, CgroupVersion)> = None;
-    for mount in cgroup_mounts(files) {
-        let Some(own) = path_in(&mount, &text) else { continue };
-        for path in own.ancestors().take(MAX_DEPTH) {
-            let folder = mount.at.join(path.strip_prefix("/").unwrap_or(path));
-            let limits = names(&mount.version).1.iter();
-            let limit = limits.filter_map(|limit| bytes(&files.read(&folder.join(limit)).ok()?)).min();
-            if let Some(limit) = limit.filter(|limit| found.as_ref().is_none_or(|known| *limit < known.0)) {
-                found = Some((limit, folder, path.to_owned(), mount.version.clone()));
-            }
-        }
-    }
-    found.map(|(_, folder, path, version)| (folder, path, version))
-}
-
-/// A process's path in a hierarchy of the memory controller, by `/proc/PID/cgroup` (cgroups(7)). Never a path
-/// that leads out of it.
-fn path_in(mount: &CgroupMount, text: &str) -> Option<PathBuf> {
-    let is_line = |line: &&str| match &mount.version {
-        CgroupVersion::V2 => line.starts_with("0::"),
-        CgroupVersion::V1(controllers) => {
-            controllers.iter().any(|name| name == "memory")
-                && line.split(':').nth(1).unwrap_or_default().split(',').any(|name| name == "memory")
-        }
+/// The group with the lowest limit; of equal ones the innermost.
+fn nearest(pid: u32, files: &impl Files) -> Option<Group> {
+    let limit = |group: &Group| {
+        let limits = names(&group.version).1.iter();
+        limits.filter_map(|limit| bytes(&files.read(&group.folder.join(limit)).ok()?)).min()
     };
-    let path = PathBuf::from(text.lines().find(is_line)?.splitn(3, ':').nth(2)?);
-    let leads_out = path.components().any(|part| part == std::path::Component::ParentDir);
-    (!leads_out).then_some(path)
+    let groups = groups_of(pid, "memory", files).into_iter();
+    let limited = groups.filter_map(|group| Some((limit(&group)?, group)));
+    limited.min_by_key(|(limit, _)| *limit).map(|(_, group)| group)
 }
 
 /// `None` for `max`, and for v1's number that means so.
@@ -101,35 +76,11 @@ fn bytes(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::io;
-
+    use super::super::groups::fake::Machine;
     use super::*;
 
-    struct Machine(BTreeMap<PathBuf, &'static str>);
-
-    impl Files for Machine {
-        fn read(&self, path: &Path) -> io::Result<String> {
-            let text = self.0.get(path).ok_or(io::ErrorKind::NotFound)?;
-            Ok((*text).to_owned())
-        }
-
-        fn list(&self, _: &Path) -> io::Result<Vec<String>> {
-            Ok(Vec::new())
-        }
-
-        fn link(&self, _: &Path) -> io::Result<PathBuf> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-
-        fn exists(&self, path: &Path) -> bool {
-            self.0.contains_key(path)
-        }
-    }
-
     fn found(files: &[(&str, &'static str)]) -> Option<(String, String)> {
-        let machine = Machine(files.iter().map(|(path, text)| (PathBuf::from(path), *text)).collect());
-        let (folder, path, _) = nearest(7, &machine)?;
+        let Group { folder, path, .. } = nearest(7, &Machine::new(files))?;
         Some((folder.to_string_lossy().into_owned(), path.to_string_lossy().into_owned()))
     }
 

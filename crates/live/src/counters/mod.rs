@@ -5,7 +5,9 @@
 //! reading that takes long comes less often.
 
 mod activity;
+mod disk_limits;
 mod folder;
+mod groups;
 mod machine;
 mod memory_group;
 mod namespaces;

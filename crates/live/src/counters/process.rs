@@ -9,6 +9,7 @@ use wallprof_probe::facts::files::HostFiles;
 
 use super::Reading;
 use super::activity::{Activity, Watch};
+use super::disk_limits::DiskLimits;
 use super::memory_group::MemoryGroup;
 use super::namespaces::Namespaces;
 use super::sockets::Sockets;
@@ -35,6 +36,7 @@ pub struct Process {
     io: Option<TextFile>,
     transferred: Option<Transferred>,
     memory_group: Option<MemoryGroup>,
+    disk_limits: DiskLimits,
     switches: Switches,
     pub sockets: Sockets,
     /// It had ended when it was last read.
@@ -72,6 +74,7 @@ impl Process {
             io: TextFile::open(format!("/proc/{pid}/io")),
             transferred: None,
             memory_group: MemoryGroup::of_process(pid, &HostFiles),
+            disk_limits: DiskLimits::of_process(pid, &HostFiles),
             switches: Switches::of(pid, clock::mono_now()),
             sockets: Sockets::of(pid),
             is_gone: false,
@@ -110,6 +113,7 @@ impl Process {
                 if let Some(group) = &mut self.memory_group {
                     group.pass(&mut |reading| take(at, reading));
                 }
+                self.disk_limits.pass(&mut |reading| take(at, reading));
                 pass_switches(self.switches.read(at), at, take);
             }
         }
