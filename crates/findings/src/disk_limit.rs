@@ -7,6 +7,9 @@ use std::fmt;
 use wallprof_model::MonoNs;
 use wallprof_model::counter::{CounterKind, CounterTrack, CounterUnit};
 
+use super::case::{Case, mostly};
+use super::evidence::Evidence;
+use super::limits::{Delays, is_share};
 use super::wording;
 
 /// The kernel lets requests go in slices of 100 ms, so that a group that is held back is near its limit, not at
@@ -18,6 +21,9 @@ const AROUND_NS: u64 = 500_000_000;
 const PREFIX: &str = "cgroup.disk.";
 const SECOND_NS: f64 = 1e9;
 
+pub(super) const ADVICE: &str =
+    "Raise the limit of the control group (io.max, blkio.throttle), or read and write less.";
+
 /// A group at its limit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct HeldBack<'t> {
@@ -28,11 +34,27 @@ pub(super) struct HeldBack<'t> {
     limit: f64,
 }
 
+impl HeldBack<'_> {
+    fn is_of_reads(&self) -> bool {
+        self.kind.starts_with("read")
+    }
+
+    /// Whether a wait can be one for this limit: a thread that reads is not held back by what its group may write.
+    fn concerns(&self, case: &Case) -> bool {
+        let syscall = case.syscall.as_deref().unwrap_or_default();
+        let reads = case.fault.is_some()
+            || ["read", "pread", "sendfile"].iter().any(|call| syscall.starts_with(call));
+        let writes = ["write", "pwrite", "fsync", "fdatasync", "sync", "msync"];
+        let writes = writes.iter().any(|call| syscall.starts_with(call));
+        if self.is_of_reads() { !writes } else { !reads }
+    }
+}
+
 /// `its control group /shop/api may write 1.00 MiB a second to the disk 259:0, and did`.
 impl fmt::Display for HeldBack<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (group, disk) = (wording::group(self.group), self.disk);
-        let (verb, preposition) = match self.kind.starts_with("read") {
+        let (verb, preposition) = match self.is_of_reads() {
             true => ("read", "from"),
             false => ("write", "to"),
         };
@@ -49,10 +71,24 @@ pub fn reads_counter(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// The group that was at its limit between two times. `None`: none was, or none has a limit.
-pub(super) fn held_back(tracks: &[CounterTrack], from: MonoNs, to: MonoNs) -> Option<HeldBack<'_>> {
-    let mut limits = tracks.iter().filter(|track| track.counter.kind == CounterKind::Level);
-    limits.find_map(|track| {
+/// The limit of a control group that was met during most of the waits.
+pub(super) fn of_most(cases: &[&Case], evidence: &Evidence) -> Option<String> {
+    let held_back_in = |case: &Case| evidence.held_back(case).find(|limit| limit.concerns(case));
+    let is_held_back = |case: &&Case| held_back_in(case).is_some();
+    let held_back: Vec<&Case> = cases.iter().copied().filter(is_held_back).collect();
+    let late_ns = |cases: &[&Case]| Delays::over(cases, Case::late_ns).total_ns;
+    let are_most = is_share(late_ns(&held_back), 2, late_ns(cases));
+    are_most.then(|| mostly(&held_back, |case| Some(held_back_in(case)?.to_string())))?
+}
+
+/// The groups that were at a limit between two times.
+pub(super) fn held_back(
+    tracks: &[CounterTrack],
+    from: MonoNs,
+    to: MonoNs,
+) -> impl Iterator<Item = HeldBack<'_>> {
+    let limits = tracks.iter().filter(|track| track.counter.kind == CounterKind::Level);
+    limits.filter_map(move |track| {
         let (kind, of) = track.counter.name.strip_prefix(PREFIX)?.split_once(".limit ")?;
         let (disk, group) = of.split_once(' ')?;
         let name = format!("{PREFIX}{kind} {of}");
@@ -95,7 +131,8 @@ mod tests {
 
     fn found(written: &[(u64, u64)], from_ms: u64, to_ms: u64) -> Option<String> {
         let tracks = disk_limit("/shop", written, 10);
-        held_back(&tracks, MonoNs(from_ms * MS), MonoNs(to_ms * MS)).map(|held| held.to_string())
+        let mut held_back = held_back(&tracks, MonoNs(from_ms * MS), MonoNs(to_ms * MS));
+        held_back.next().map(|held| held.to_string())
     }
 
     #[test]
@@ -114,6 +151,6 @@ mod tests {
     fn other_counters_are_no_limits() {
         assert!(reads_counter("cgroup.disk.written 7:0 /shop") && !reads_counter("disk.written"));
         let sums = &disk_limit("/shop", &[(0, 0), (100, 9)], 1)[..1];
-        assert_eq!(held_back(sums, MonoNs(0), MonoNs(1)), None);
+        assert_eq!(held_back(sums, MonoNs(0), MonoNs(1)).count(), 0);
     }
 }

@@ -8,8 +8,9 @@
 
 use super::case::{Case, across_processes, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
+use super::disk_limit;
 use super::evidence::Evidence;
-use super::limits::{Delays, is_share};
+use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
@@ -43,7 +44,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     let said = mostly(&problem.cases, |case| case.said().map(str::to_owned));
     let words: Vec<&str> = said.iter().map(String::as_str).chain(syscall.as_deref()).collect();
     let call = if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) };
-    let limit = limit(&problem.cases, evidence);
+    let limit = disk_limit::of_most(&problem.cases, evidence);
     let title = format!(
         "{} waited for a disk{call}{}{} {}{}.",
         wording::who(&problem.cases, evidence),
@@ -53,19 +54,10 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         limit.as_ref().map(|limit| format!(": {limit}")).unwrap_or_default()
     );
     let advice = match limit {
-        Some(_) => "Raise the limit of the control group (io.max, blkio.throttle), or read and write less.",
+        Some(_) => disk_limit::ADVICE,
         None => advice(syscall.as_deref().unwrap_or_default()),
     };
     Some(problem.conclude(title, advice))
-}
-
-/// The limit of a control group that was met during most of the waits.
-fn limit(cases: &[&Case], evidence: &Evidence) -> Option<String> {
-    let is_held_back = |case: &&Case| evidence.held_back(case).is_some();
-    let held_back: Vec<&Case> = cases.iter().copied().filter(is_held_back).collect();
-    let late_ns = |cases: &[&Case]| Delays::over(cases, Case::late_ns).total_ns;
-    let are_most = is_share(late_ns(&held_back), 2, late_ns(cases));
-    are_most.then(|| mostly(&held_back, |case| Some(evidence.held_back(case)?.to_string())))?
 }
 
 fn advice(syscall: &str) -> &'static str {

@@ -409,9 +409,10 @@ impl Evidence {
         full_group(self.process_counters.get(&case.pid)?, case.start, case.end)
     }
 
-    /// The control group of a stalled thread's process that used a disk as much as it may meanwhile.
-    pub(super) fn held_back(&self, case: &Case) -> Option<HeldBack<'_>> {
-        held_back(self.process_counters.get(&case.pid)?, case.start, case.end)
+    /// The limits of control groups of a stalled thread's process that were met meanwhile on a disk.
+    pub(super) fn held_back(&self, case: &Case) -> impl Iterator<Item = HeldBack<'_>> {
+        let counters = self.process_counters.get(&case.pid).map_or(&[][..], |counters| counters);
+        held_back(counters, case.start, case.end)
     }
 
     /// What a stalled thread's process did not receive meanwhile.

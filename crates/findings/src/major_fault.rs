@@ -16,6 +16,7 @@ use wallprof_model::event::DelayKind;
 
 use super::case::{Case, grouped};
 use super::conclusion::{Conclusion, Problem};
+use super::disk_limit;
 use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
@@ -57,14 +58,20 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     let problem = Problem::unusual(cases, delays, evidence)?;
     let worst = problem.cases.iter().max_by_key(|case| case.without_run_queue_ns())?;
     let shortage = shortage(worst, evidence);
-    let advice = if file(worst).is_some() { FILE_ADVICE } else { SWAP_ADVICE };
+    let limit = disk_limit::of_most(&problem.cases, evidence);
+    let advice = match limit {
+        Some(_) => disk_limit::ADVICE,
+        None if file(worst).is_some() => FILE_ADVICE,
+        None => SWAP_ADVICE,
+    };
     let advice = [advice, shortage.as_ref().map_or("", |_| SHORTAGE_ADVICE)].concat();
     let title = format!(
-        "{} waited for {}{} {}{}.",
+        "{} waited for {}{} {}{}{}.",
         wording::who(&problem.cases, evidence),
         page(worst),
         wording::place(problem.site().as_ref()),
         wording::delays(&delays),
+        limit.map(|limit| format!(": {limit}")).unwrap_or_default(),
         memory(worst, shortage, evidence)
     );
     Some(problem.conclude(title, advice))
@@ -114,7 +121,7 @@ fn is_reclaimed(worst: &Case, evidence: &Evidence) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Fixture, at, delay_in, fault, memory, memory_group};
+    use super::super::fixture::{Fixture, at, delay_in, disk_limit, fault, memory, memory_group};
     use super::*;
     use wallprof_model::StallReason;
     use wallprof_model::counter::CounterTrack;
@@ -144,6 +151,25 @@ mod tests {
         let group =
             "; when the slowest began, its control group /shop used 24.0 MiB of its limit of 24.0 MiB.";
         assert!(found.title.ends_with(group), "{}", found.title);
+    }
+
+    #[test]
+    fn limit_of_writes_is_not_named() {
+        let mut fixture = Fixture::new();
+        let written: Vec<(u64, u64)> = (0..100).map(|tenth| (tenth * 100, tenth)).collect();
+        fixture.process_counters = disk_limit("/shop", &written, 10);
+        fixture.stall(at(500 * MS, fault(1, 1, true, 6 * MS)));
+        let found = findings(&fixture.evidence()).remove(0);
+        assert!(found.title.ends_with(" for 6.00 ms."), "{}", found.title);
+        let mut fixture = Fixture::new();
+        fixture.process_counters = disk_limit("/shop", &written, 10);
+        for counter in &mut fixture.process_counters {
+            counter.counter.name = counter.counter.name.replace("written", "read");
+        }
+        fixture.stall(at(500 * MS, fault(1, 1, true, 6 * MS)));
+        let found = findings(&fixture.evidence()).remove(0);
+        let limit = ": its control group /shop may read 10.0 MiB a second from the disk 7:0, and did.";
+        assert!(found.title.ends_with(limit), "{}", found.title);
     }
 
     /// A fault of 6 ms at 3 s, beside these counters; a thread frees memory `reclaim_ms` after its start.
