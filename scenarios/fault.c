@@ -9,12 +9,12 @@
 // default).
 //
 // Truth, besides truth.h's lines:
-//   {"event":"fault", "start_ns", "off_ns", "on_ns", "end_ns", "address", "access", "in", "asked_ns",
-//    "mapping"}
+//   {"event":"fault", "start_ns", "off_ns", "on_ns", "end_ns", "waited_ns", "address", "access", "in",
+//    "asked_ns", "mapping"}
 //       one served fault: `in` is "user", "read" or "write" (the system call); asked_ns is how long it was to
 //       last, start_ns and end_ns are the reader's own times just before and after. By the kernel's records
-//       it first waited from off_ns on, and its last wait ended at on_ns; both are 0 where there are no
-//       records. mapping: "anonymous"
+//       it first waited from off_ns on, its last wait ended at on_ns, and all of its waits took waited_ns;
+//       the three are 0 where there are no records. mapping: "anonymous"
 //   {"event":"cold", "start_ns", "off_ns", "on_ns", "end_ns", "address", "file", "offset", "evicted"}
 //       the touch of a file's page, which was in memory unless `evicted`
 //   {"event":"failed", "segv", "bus", "slept_ns"}   signals caught, and the time asked for between them
@@ -271,11 +271,12 @@ SHOWN static void touch_fresh(struct runner *self) {
 static void print_served(size_t i) {
     const struct served *fault = &served[i];
     printf("{\"event\":\"fault\",\"start_ns\":%llu,\"off_ns\":%llu,\"on_ns\":%llu,\"end_ns\":%llu,"
-           "\"address\":\"%p\",\"access\":\"%s\",\"in\":\"%s\",\"asked_ns\":%llu,"
+           "\"waited_ns\":%llu,\"address\":\"%p\",\"access\":\"%s\",\"in\":\"%s\",\"asked_ns\":%llu,"
            "\"mapping\":\"anonymous\"}\n",
            (unsigned long long)fault->start_ns, (unsigned long long)fault->off.first_ns,
-           (unsigned long long)fault->off.last_ns, (unsigned long long)fault->end_ns, (void *)address_of(i),
-           fault->write ? "write" : "read", place_names[fault->place], (unsigned long long)fault->asked_ns);
+           (unsigned long long)fault->off.last_ns, (unsigned long long)fault->end_ns,
+           (unsigned long long)fault->off.blocked_ns, (void *)address_of(i), fault->write ? "write" : "read",
+           place_names[fault->place], (unsigned long long)fault->asked_ns);
 }
 
 static void print_truth(void) {
