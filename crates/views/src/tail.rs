@@ -91,16 +91,19 @@ impl TailText<'_> {
     /// Why the slow spans of a kind are slow, or why that is not known, in a sentence.
     pub fn words(&self, kind: &KindTail, style: &Style) -> String {
         match (&kind.difference, &kind.body) {
-            (Some(group), Some(body)) => self.sentence((group, kind.tail_share), body, style),
+            (Some(group), Some(body)) => {
+                let slowest = kind.tail_count as f64 / kind.histogram.count().max(1) as f64;
+                self.sentence((group, slowest), body, style)
+            }
             _ => self.why_none(kind),
         }
     }
 
     /// `The slowest 0.1 % take 905 µs on average, 887 µs more than the middle (P45–P55): 861 µs …`
-    fn sentence(&self, (group, tail): (&Group, f64), body: &Means, style: &Style) -> String {
+    fn sentence(&self, (group, slowest): (&Group, f64), body: &Means, style: &Style) -> String {
         let more: i64 = group.states.iter().sum();
         let (from, to) = (point(self.options.body.0), point(self.options.body.1));
-        let slowest = share(1.0 - tail);
+        let slowest = share(slowest);
         let mean = time(positive(group.tail.mean_ns()), style);
         let dash = style.pick("–", "-");
         let start = format!("The slowest {slowest} take {mean} on average,");
@@ -343,8 +346,12 @@ fn point(share: f64) -> String {
 }
 
 /// `0.1 %`.
+/// With two digits: `0.1 %`, `9.6 %`.
 fn share(share: f64) -> String {
-    format!("{} %", trimmed(share * 100.0))
+    let percent = share * 100.0;
+    let digits = 1.0 - percent.max(1e-9).log10().floor();
+    let unit = 10f64.powf(digits);
+    format!("{} %", trimmed((percent * unit).round() / unit))
 }
 
 fn trimmed(number: f64) -> String {
