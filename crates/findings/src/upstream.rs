@@ -27,6 +27,7 @@ const LONG: u64 = 1_000;
 /// ten times a second, so that one slow answer of many that are quick is seen by chance.
 const FEW: u64 = 3;
 const SLOW: u64 = 200;
+const READ_EVERY_NS: u64 = 100_000_000;
 
 const ADVICE: &str = "Record the upstream too, to see what it does meanwhile. Cache its answers, ask for them in \
                       parallel, or give it more workers.";
@@ -134,8 +135,12 @@ fn conclude<'e>(upstreams: &[Upstream<'e>], evidence: &'e Evidence) -> Option<Co
             wording::time(delays.max_ns)
         ),
     };
+    let more = match delays.max_ns < READ_EVERY_NS {
+        true => " Answers that take less than 100 ms are seen by chance: there were more of them.",
+        false => "",
+    };
     let title = format!(
-        "{who} waited for an answer of {} to {requests}, while clients waited for {who}.",
+        "{who} waited for an answer of {} to {requests}, while clients waited for {who}.{more}",
         name(first.address, upstreams)
     );
     // Requests wait at the same time, and cost no more than all of it.
@@ -236,7 +241,8 @@ mod tests {
         for waits in [(1, 2, hundredth_ms, 99), (1, 9, hundredth_ms - 1, 99), (1, 99, hundredth_ms, 19)] {
             assert_eq!(titles(&[waits], None), [""; 0], "{waits:?}");
         }
-        assert_eq!(titles(&[(1, 3, hundredth_ms, 20)], None).len(), 1);
+        let quick = titles(&[(1, 3, hundredth_ms, 20)], None);
+        assert!(quick.len() == 1 && quick[0].ends_with(" by chance: there were more of them."), "{quick:?}");
         assert_eq!(titles(&[(1, 1, 99, 99)], None), [""; 0]);
         assert_eq!(titles(&[(1, 0, 0, 0)], None), [""; 0]);
     }
