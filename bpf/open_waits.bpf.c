@@ -64,6 +64,7 @@ ALWAYS_INLINE bool write_open_wait(struct bpf_iter__task *ctx, struct task_struc
         seen->run_ns = seen->since;
         seen->word_known = false;
         seen->asked = ASKED_UNKNOWN;
+        seen->polled = POLLED_NOTHING;
         guess_activity((struct bpf_iter__task *)ctx, task, seen);
     }
     if (seen->activity == ACTIVITY_RUNNING)
@@ -116,7 +117,7 @@ ALWAYS_INLINE bool write_open_wait(struct bpf_iter__task *ctx, struct task_struc
         note_open_word(task, seen, stall);
     if (seen->activity == ACTIVITY_BLOCKED && is_voluntary(seen->reason))
         stall->place = open_place(task, t, seen, stall);
-    if (stall->syscall >= 0 && has_peer(seen->reason) && !(seen == t && t->faulting))
+    if (stall->syscall >= 0 && has_peer(seen) && !(seen == t && t->faulting))
         note_peer(task, stall, seen);
     stall->kernel_stack = kernel_stack_of(task, &scratch->stack.stack);
     stall->user_stack = user_stack_of(task, &scratch->stack);

@@ -2,16 +2,30 @@
 /* The other end of the socket or the pipe that a thread waits on.
  *
  * Addresses are read when a single wait is emitted: the descriptor is still in the registers then. Whether an
- * answer was asked for is read when the thread goes to sleep, from TCP alone. */
+ * answer was asked for is read when the thread goes to sleep, from TCP alone. So is the descriptor that a
+ * thread polls: clients that want a timeout poll the one connection on which they wait for an answer. */
 #pragma once
 
 #include "include/records.h"
 #include "open_file.h"
 #include "thread_state.h"
 
-/* Whether a wait for this reason is on a socket or a pipe. */
-ALWAYS_INLINE bool has_peer(u8 reason) {
-    return reason == REASON_NETWORK || reason == REASON_IPC || reason == REASON_PIPE;
+#define TCP_SYN_SENT 2 /* net/tcp_states.h */
+#define TCP_LISTEN 10
+#define POLL_IN 0x1 /* asm-generic/poll.h */
+#define POLL_OUT 0x4
+
+/* Of poll(2). */
+struct polled_descriptor {
+    s32 fd;
+    s16 events;
+    s16 ready;
+};
+
+/* Whether the present wait is on one socket or pipe. */
+ALWAYS_INLINE bool has_peer(struct thread_state *t) {
+    return t->reason == REASON_NETWORK || t->reason == REASON_IPC || t->reason == REASON_PIPE ||
+           t->polled != POLLED_NOTHING;
 }
 
 ALWAYS_INLINE struct sock *socket_of_file(struct file *file) {
@@ -36,22 +50,26 @@ ALWAYS_INLINE u8 role_in_tcp(struct sock *sk) {
 
 /* The thread has asked if it has sent since it went to sleep on this connection the last time. Of a
  * connection on which it has not slept yet, it is known only before the first answer. */
-NOINLINE int note_request(struct task_struct *task, struct thread_state *t) {
-    struct pt_regs *regs;
+NOINLINE int note_request(struct thread_state *t, u64 fd) {
     struct file *file;
     struct tcp_sock *tcp;
     struct sock *sk;
     u32 sequence;
+    u8 state;
 
-    if (!task || !t)
+    if (!t)
         return 0;
     t->asked = ASKED_UNKNOWN;
-    regs = (struct pt_regs *)bpf_task_pt_regs(task);
-    file = (struct file *)own_file(regs->di);
+    file = (struct file *)own_file(fd);
     if (!file)
         return 0;
     sk = socket_of_file(file);
-    if (!sk || !is_tcp(sk) || role_in_tcp(sk) != PEER_ROLE_CLIENT)
+    if (!sk || !is_tcp(sk))
+        return 0;
+    state = BPF_CORE_READ(sk, __sk_common.skc_state);
+    if (t->polled != POLLED_NOTHING && (state == TCP_SYN_SENT || state == TCP_LISTEN))
+        t->polled = POLLED_CONNECTION;
+    if (role_in_tcp(sk) != PEER_ROLE_CLIENT)
         return 0;
     tcp = (struct tcp_sock *)sk;
     sequence = BPF_CORE_READ(tcp, write_seq);
@@ -62,6 +80,30 @@ NOINLINE int note_request(struct task_struct *task, struct thread_state *t) {
     t->asked_sock = (u64)sk;
     t->asked_sequence = sequence;
     return 0;
+}
+
+/* The one descriptor that the current thread polls. */
+NOINLINE int note_polled(struct task_struct *task, struct thread_state *t) {
+    struct polled_descriptor polled;
+    struct pt_regs *regs;
+
+    if (!task || !t)
+        return 0;
+    regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    if (regs->si != 1 || bpf_probe_read_user(&polled, sizeof(polled), (void *)regs->di) || polled.fd < 0)
+        return 0;
+    t->polled_fd = polled.fd;
+    t->polled = (polled.events & POLL_OUT) && !(polled.events & POLL_IN) ? POLLED_SPACE : POLLED_DATA;
+    return note_request(t, polled.fd);
+}
+
+/* What is known of the other end when a thread goes to sleep. */
+ALWAYS_INLINE void note_awaited_end(struct task_struct *task, struct thread_state *t) {
+    t->polled = POLLED_NOTHING;
+    if (t->reason == REASON_NETWORK)
+        note_request(t, ((struct pt_regs *)bpf_task_pt_regs(task))->di);
+    else if (t->reason == REASON_POLL && (t->syscall == NR_POLL || t->syscall == NR_PPOLL))
+        note_polled(task, t);
 }
 
 ALWAYS_INLINE void note_inet_peer(struct wait_peer *peer, struct sock *sk, u16 family) {
@@ -136,7 +178,7 @@ NOINLINE int note_peer(struct task_struct *task, struct stall_record *stall, str
     if (!task || !stall || !t || t->syscall < 0)
         return 0;
     regs = (struct pt_regs *)bpf_task_pt_regs(task);
-    file = file_of(task, regs->di);
+    file = file_of(task, t->polled == POLLED_NOTHING ? regs->di : t->polled_fd);
     if (!file)
         return 0;
     kind = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
@@ -156,7 +198,8 @@ NOINLINE int note_peer(struct task_struct *task, struct stall_record *stall, str
     if (!stall->peer.kind)
         return 0;
     stall->peer.inode = BPF_CORE_READ(file, f_inode, i_ino);
-    stall->peer.asked = t->reason == REASON_NETWORK ? t->asked : ASKED_UNKNOWN;
+    stall->peer.asked = t->reason == REASON_NETWORK || t->polled ? t->asked : ASKED_UNKNOWN;
+    stall->peer.polled = t->polled;
     stall->flags |= STALL_PEER;
     return 0;
 }

@@ -133,7 +133,7 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
         note_asked(stall, task, t, interval->start);
         if (t->reason == REASON_DISK || t->reason == REASON_OTHER)
             note_waited_file(task, stall, t->syscall);
-        if (has_peer(t->reason))
+        if (has_peer(t))
             note_peer(task, stall, t);
     }
     /* The threads that had the CPU it waited for: the CPU on which it continues; before a migration, the

@@ -128,8 +128,7 @@ ALWAYS_INLINE void switch_out(void *ctx, struct cpu_state *cpu, bool preempt, st
             note_wait_word(prev, t);
             if (is_voluntary(t->reason))
                 end_busy(prev, t);
-            if (t->reason == REASON_NETWORK)
-                note_request(prev, t);
+            note_awaited_end(prev, t);
         }
         if (unlikely(t->kernel_lock))
             note_kernel_owner(t);

@@ -110,7 +110,9 @@ struct thread_state {
     struct trace_ids trace; /* read with the present stall, if trace_known */
     u64 asked_sock; /* the connection that the thread last waited on as a client, and what it had sent then */
     u32 asked_sequence;
-    u8 asked;         /* ASKED_…: of the present wait */
+    u8 asked;  /* ASKED_…: of the present wait */
+    u8 polled; /* POLLED_…: of the present wait, for polled_fd */
+    u32 polled_fd;
     u64 busy_from;    /* start of the busy period, span.h; 0: none yet */
     bool idle;        /* the present wait is at an idle place */
     u64 busy_longest; /* of busy_second */
@@ -169,6 +171,7 @@ ALWAYS_INLINE void start_observing(struct thread_state *t, struct task_struct *t
     t->trace_known = false;
     t->place = 0;
     t->asked = ASKED_UNKNOWN;
+    t->polled = POLLED_NOTHING;
     t->busy_from = 0;
     t->idle = false;
     t->nvcsw_seen = task->nvcsw;

@@ -152,6 +152,7 @@ struct in6_addr {
 
 struct sock_common {
     u16 skc_family;
+    u8 skc_state;
     u32 skc_daddr;
     u32 skc_rcv_saddr;
     u16 skc_dport;

@@ -258,6 +258,14 @@ enum peer_asked {
     ASKED_YES = 2,
 };
 
+/* What a thread waits for that polls one descriptor. Of several it is not known which one is waited for. */
+enum peer_polled {
+    POLLED_NOTHING = 0, /* several, or it does not poll */
+    POLLED_DATA = 1,
+    POLLED_SPACE = 2,
+    POLLED_CONNECTION = 3, /* which it has begun to make */
+};
+
 /* The other end of the socket or the pipe that a thread waits on. */
 struct wait_peer {
     u64 inode;     /* of the thread's own socket, or of the pipe */
@@ -271,7 +279,8 @@ struct wait_peer {
     u8 role;
     u8 asked;
     u8 by_child; /* a child of the process ended the wait */
-    u8 unused[3];
+    u8 polled;   /* POLLED_…: of a wait in poll */
+    u8 unused[2];
 };
 
 _Static_assert(sizeof(struct wait_peer) == 56, "wait_peer has no padding");

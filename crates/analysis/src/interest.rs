@@ -2,7 +2,7 @@
 //! Which states made a thread late, and which threads a report shows first.
 
 use wallprof_model::profile::Thread;
-use wallprof_model::{Reason, StallReason, State};
+use wallprof_model::{Meaning, Reason, StallReason, State};
 
 use crate::ledger::{Account, States};
 
@@ -32,13 +32,15 @@ impl Class {
         }
     }
 
-    /// A wait for a voluntary reason that is not `voluntary` is lateness: the thread overslept.
-    pub fn of_stall(reason: StallReason, voluntary: bool) -> Self {
+    /// A wait for a voluntary reason that is not `voluntary` is lateness: the thread overslept. A poll until the other
+    /// end of a connection has answered is a wait for that end, as a read is.
+    pub fn of_stall(reason: StallReason, voluntary: bool, meaning: Option<&Meaning>) -> Self {
         match reason {
             _ if voluntary => Class::Voluntary,
             StallReason::Preempted | StallReason::Runnable | StallReason::Minor | StallReason::Major => {
                 Class::Late
             }
+            StallReason::Blocked(_) if meaning.is_some_and(Meaning::is_for_the_other_end) => Class::Peer,
             StallReason::Blocked(reason) if reason.is_voluntary() => Class::Late,
             StallReason::Blocked(reason) => Class::of_reason(reason),
         }
@@ -101,8 +103,8 @@ mod tests {
             let voluntary = Class::of(State::Blocked(reason)) == Class::Voluntary;
             assert_eq!(voluntary, reason.is_voluntary(), "{}", reason.name());
             let overslept = if voluntary { Class::Late } else { Class::of(State::Blocked(reason)) };
-            assert_eq!(Class::of_stall(StallReason::Blocked(reason), false), overslept);
-            assert_eq!(Class::of_stall(StallReason::Blocked(reason), true), Class::Voluntary);
+            assert_eq!(Class::of_stall(StallReason::Blocked(reason), false, None), overslept);
+            assert_eq!(Class::of_stall(StallReason::Blocked(reason), true, None), Class::Voluntary);
         }
     }
 

@@ -301,8 +301,12 @@ impl StallDigest {
     }
 
     fn keep_if_long(&mut self, stall: &StallRecord) {
-        let rank =
-            |stall: &StallRecord| (Class::of_stall(stall.reason, stall.voluntary), Example::of(stall).rank());
+        let rank = |stall: &StallRecord| {
+            (
+                Class::of_stall(stall.reason, stall.voluntary, stall.meaning.as_deref()),
+                Example::of(stall).rank(),
+            )
+        };
         let at = self.longest.partition_point(|kept| rank(kept) < rank(stall));
         if at < self.keep_longest {
             self.longest.insert(at, stall.clone());
@@ -382,7 +386,10 @@ impl StallGroup {
     }
 
     fn rank(&self) -> impl Ord + use<> {
-        (Class::of_stall(self.key.reason, false), std::cmp::Reverse(self.total_ns))
+        (
+            Class::of_stall(self.key.reason, false, self.key.meaning.as_deref()),
+            std::cmp::Reverse(self.total_ns),
+        )
     }
 }
 

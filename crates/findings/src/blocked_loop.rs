@@ -7,15 +7,16 @@
 //!
 //! A loop is known by its waits: a place of epoll or io_uring to which the thread returns, or a place of poll
 //! or select where it spends most of its time. Loops whose functions are known wait on condition variables,
-//! too. Only kinds of waits count that are no other idle place of a
-//! loop: runtimes park the threads of their loops on condition variables, and nested loops poll.
+//! too. Polls of one connection are no loop: a client that wants a timeout waits so for its answers, and a server's
+//! thread for its one client. Only kinds of waits count that are no other idle place of a loop: runtimes park the
+//! threads of their loops on condition variables, and nested loops poll.
 //!
 //! What computes is found by busy periods that last much longer than the thread's others, and named by the
 //! samples late in them. A loop under load may find the next events ready, and go on without a wait: its period is
 //! long, too, but its samples are in one callback and then in another. So nearly all of them must be in the same
 //! one, and there must be several. Before the first sample the thread may have been anywhere: the samples must
-//! stand for most of the time that it ran. A thread that serves one client at a time keeps only that one waiting,
-//! and has none. Nor has a period that would be short if the hypervisor had run the thread all the time.
+//! stand for most of the time that it ran. A period that would be short if the hypervisor had run the thread all the
+//! time is none.
 //!
 //! False positives: a thread that uses epoll for one thing among others, and is not waited for in between.
 
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use wallprof_meaning::short_name;
+use wallprof_model::event::{Awaited, Peer, PeerKind};
 use wallprof_model::{Reason, StallReason, ThreadKey};
 
 use super::callers::{Called, Callers};
@@ -63,7 +65,6 @@ struct Loop<'e> {
     /// `epoll_wait`, `its wait for work`
     place: &'e str,
     callers: &'e Callers,
-    serves_many: bool,
 }
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
@@ -103,7 +104,7 @@ fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -
     for period in evidence.periods() {
         let stolen_ns = evidence.most_stolen_ns(period.thread, period.start, period.end);
         let own_ns = period.ran_ns.saturating_sub(stolen_ns);
-        let known = loops.get(&period.thread).filter(|known| known.serves_many);
+        let known = loops.get(&period.thread);
         if own_ns >= SHORTEST_BLOCK_NS
             && let (Some(known), Some(thread)) = (known, evidence.thread(period.thread))
             && let Some((called, inside_ns)) = nearly_always_called(period, known.callers)
@@ -248,8 +249,8 @@ fn is_block(case: &Case) -> bool {
 struct Polls {
     count: u64,
     ns: u64,
-    /// For the one client that it serves, by its meaning.
-    for_one: bool,
+    /// Of one connection: with the client that it serves, or with its server.
+    of_one: bool,
 }
 
 /// The loops of the threads, each at the place where its thread polls for the longest time.
@@ -265,7 +266,7 @@ fn loops(evidence: &Evidence) -> HashMap<ThreadKey, Loop<'_>> {
         if let Some(place) = place {
             let polls = places.entry(case.thread).or_default().entry(place).or_default();
             polls.count += 1;
-            polls.for_one |= case.meaning.as_ref().is_some_and(|meaning| meaning.name == CLIENT_IDLE);
+            polls.of_one |= is_of_one_connection(case);
             polls.ns = polls.ns.saturating_add(case.duration_ns());
         }
     }
@@ -274,13 +275,22 @@ fn loops(evidence: &Evidence) -> HashMap<ThreadKey, Loop<'_>> {
         let longest = places.into_iter().max_by_key(|(_, polls)| polls.ns);
         let wall_ns = evidence.thread(thread).map_or(0, |thread| thread.wall_ns);
         if let Some(((callers, place), polls)) = longest
+            && !polls.of_one
             && polls.count >= LEAST_LOOP_WAITS
             && (place == WAIT_FOR_WORK || is_for_events(place) || polls.ns >= wall_ns / 2)
         {
-            loops.insert(thread, Loop { place, callers, serves_many: !polls.for_one });
+            loops.insert(thread, Loop { place, callers });
         }
     }
     loops
+}
+
+fn is_of_one_connection(case: &Case) -> bool {
+    let is_connected = |peer: &Peer| {
+        matches!(peer.kind, PeerKind::Tcp | PeerKind::Unix) && peer.awaited != Awaited::Connection
+    };
+    case.meaning.as_ref().is_some_and(|meaning| meaning.name == CLIENT_IDLE)
+        || case.peer.as_deref().is_some_and(is_connected)
 }
 
 /// System calls that are made for loops over many events. A client that waits for one answer uses poll.
@@ -517,6 +527,35 @@ mod tests {
         let known =
             |turn| StallRecord { meaning: Some(Arc::new(idle.clone())), ..block(turn, Reason::Sleep, 30) };
         assert_eq!(found(20, "epoll_wait", 50, known), []);
+    }
+
+    #[test]
+    fn polls_of_one_connection_are_no_loop() {
+        let polls_of = |peer: Option<Peer>| {
+            let mut fixture = Fixture::new();
+            for turn in 0..98 {
+                let peer = peer.clone().map(Box::new);
+                fixture.stall(StallRecord { peer, ..idle(turn, "poll", 55) });
+                fixture.stall(block(turn, Reason::Sleep, 30));
+            }
+            findings(&fixture.evidence()).into_iter().filter(|found| found.rule == RULE.name).count()
+        };
+        let peer = |kind, awaited| Peer {
+            kind,
+            awaited,
+            role: None,
+            asked: None,
+            local: None,
+            remote: None,
+            inode: 7,
+            by_child: false,
+            process: None,
+        };
+        assert_eq!(polls_of(Some(peer(PeerKind::Tcp, Awaited::Data))), 0, "its answers");
+        assert_eq!(polls_of(Some(peer(PeerKind::Unix, Awaited::Data))), 0);
+        assert_eq!(polls_of(Some(peer(PeerKind::Tcp, Awaited::Connection))), 1, "its next client");
+        assert_eq!(polls_of(Some(peer(PeerKind::Udp, Awaited::Data))), 1, "datagrams of anybody");
+        assert_eq!(polls_of(None), 1, "several descriptors");
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl Case {
     /// Whether it made its thread late: an involuntary stall that is no wait for data of another thread or
     /// program.
     pub fn is_late(&self) -> bool {
-        Class::of_stall(self.reason, self.voluntary) == Class::Late
+        Class::of_stall(self.reason, self.voluntary, self.meaning.as_deref()) == Class::Late
             || self.is_for_a_lock()
             || self.is_at_a_barrier()
             || !self.voluntary && self.kernel_said().is_some()
@@ -178,8 +178,15 @@ impl Case {
     pub fn is_for_a_lock(&self) -> bool {
         let StallReason::Blocked(reason) = self.reason else { return false };
         let means_one = self.meaning.as_ref().is_some_and(|meaning| !meaning.idle);
-        let is_one = reason == Reason::Lock || means_one && !self.is_for_a_disk();
+        let is_other = self.is_for_a_disk() || self.polls_the_other_end();
+        let is_one = reason == Reason::Lock || means_one && !is_other;
         !self.voluntary && self.kernel_said().is_none() && is_one && !self.is_at_a_barrier()
+    }
+
+    /// Whether it polls one connection until the other end has answered, or reads: what a client does that wants a
+    /// timeout.
+    pub fn polls_the_other_end(&self) -> bool {
+        self.meaning.as_ref().is_some_and(|meaning| meaning.is_for_the_other_end())
     }
 
     /// Whether it is a wait for other threads that do a part of the same work.

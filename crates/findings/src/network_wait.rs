@@ -5,9 +5,9 @@
 //! One finding a process, other end and function, where waits of 10 ms or longer took a hundredth of the
 //! threads' time, or one took 20 ms.
 //!
-//! A read is a wait for an answer where the thread's side made the connection, and has sent something since
-//! it waited there the last time. Only TCP shows this. Servers that wait in poll or epoll have their requests
-//! counted instead ([`upstream`]).
+//! A read, or a poll of one connection alone, is a wait for an answer where the thread's side made the connection,
+//! and has sent something since it waited there the last time. Only TCP shows this. Servers that wait in epoll, or
+//! poll several connections, have their requests counted instead ([`upstream`]).
 //!
 //! False positives: a client whose task is to wait for answers, as a load generator's.
 
@@ -42,7 +42,8 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 
 fn is_wanted(case: &Case, peer: &Peer) -> bool {
     let is_socket = matches!(peer.kind, PeerKind::Tcp | PeerKind::Unix)
-        && matches!(case.reason, StallReason::Blocked(Reason::Network | Reason::Ipc));
+        && (matches!(case.reason, StallReason::Blocked(Reason::Network | Reason::Ipc))
+            || case.polls_the_other_end());
     let is_awaited = match peer.awaited {
         Awaited::Data => peer.role == Some(Role::Client) && peer.asked == Some(true),
         Awaited::Space => true,
@@ -88,6 +89,7 @@ mod tests {
     use super::super::findings;
     use super::super::fixture::{Fixture, at, case, stack};
     use super::*;
+    use wallprof_meaning::waits::by_peer;
     use wallprof_model::event::PeerProcess;
     use wallprof_model::profile::StallRecord;
     use wallprof_model::{Meaning, MeaningSource};
@@ -130,6 +132,28 @@ mod tests {
         assert!(
             title(Awaited::Connection).contains(" waited for a connection to shop 4711 (127.0.0.1:5432) in")
         );
+    }
+
+    /// As the rules about other ends have it.
+    fn polled(id: u64, ns: u64, change: impl Fn(&mut Peer)) -> StallRecord {
+        let stall = wait(id, ns, change);
+        let reason = StallReason::Blocked(Reason::Poll);
+        let meaning = by_peer(reason, stall.peer.as_ref().unwrap());
+        let voluntary = meaning.as_ref().is_none_or(|meaning| meaning.idle);
+        StallRecord { reason, voluntary, meaning, syscall: Some("poll".into()), ..stall }
+    }
+
+    #[test]
+    fn poll_of_one_connection_is_a_wait_for_its_other_end() {
+        let title =
+            |awaited| Fixture::only_finding([polled(1, 30 * MS, |peer| peer.awaited = awaited)]).title;
+        assert!(title(Awaited::Data).contains(" waited for an answer of shop 4711 (127.0.0.1:5432) in"));
+        assert!(title(Awaited::Space).contains(" waited for space in the send buffer to shop 4711"));
+        assert!(title(Awaited::Connection).contains(" waited for a connection to shop 4711"));
+        let none = |change: fn(&mut Peer)| assert_eq!(Fixture::findings([polled(1, 30 * MS, change)]), []);
+        none(|peer| peer.role = Some(Role::Server));
+        none(|peer| peer.asked = Some(false));
+        none(|peer| peer.asked = None);
     }
 
     #[test]

@@ -33,7 +33,8 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 }
 
 fn is_wanted(case: &Case, peer: &Peer) -> bool {
-    let is_pipe = peer.kind == PeerKind::Pipe && case.reason == StallReason::Blocked(Reason::Pipe);
+    let is_pipe = peer.kind == PeerKind::Pipe
+        && (case.reason == StallReason::Blocked(Reason::Pipe) || case.polls_the_other_end());
     is_pipe && peer.awaited == Awaited::Space
 }
 

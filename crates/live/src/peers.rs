@@ -59,7 +59,12 @@ pub fn peer_from_record(record: &stall_record) -> Option<Peer> {
         c::PEER_PIPE => PeerKind::Pipe,
         _ => return None,
     };
-    let awaited = awaited_by(listed_syscall_name(record.syscall)?)?;
+    let awaited = match u64::from(found.polled) {
+        c::POLLED_DATA => Awaited::Data,
+        c::POLLED_SPACE => Awaited::Space,
+        c::POLLED_CONNECTION => Awaited::Connection,
+        _ => awaited_by(listed_syscall_name(record.syscall)?)?,
+    };
     let role = match (u64::from(found.role), awaited) {
         (c::PEER_ROLE_CLIENT, _) => Some(Role::Client),
         (c::PEER_ROLE_SERVER, _) => Some(Role::Server),

@@ -23,11 +23,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use wallprof_meaning::waits::{Rules, idle_by_peer, is_learned, lock_by_wakers};
+use wallprof_meaning::waits::{Rules, by_peer, is_learned, lock_by_wakers};
 use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{
-    ClockAnchor, Event, Forgotten, Meaning, MonoNs, Reason, SpanBudgets, StackId, ThreadRef, WordRules,
-    WordSource,
+    ClockAnchor, Event, Forgotten, Meaning, MonoNs, Reason, SpanBudgets, StackId, StallReason, ThreadRef,
+    WordRules, WordSource,
 };
 use wallprof_probe::bpf::{constants as c, other_thread, stall_record};
 use wallprof_probe::facts::files::HostFiles;
@@ -522,7 +522,10 @@ impl<K: KernelSide> Lookup for Session<K> {
         if let Some(meaning) = self.by_word_or_rule(record, ruled) {
             return Some(meaning);
         }
-        if let Some(meaning) = peer_from_record(record).and_then(|peer| idle_by_peer(&peer)) {
+        let blocked = Reason::from_code(record.reason).map(StallReason::Blocked);
+        if let Some(meaning) =
+            blocked.zip(peer_from_record(record)).and_then(|(why, peer)| by_peer(why, &peer))
+        {
             return Some(meaning);
         }
         let reason = learned_reason(record)?;

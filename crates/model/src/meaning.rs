@@ -29,6 +29,20 @@ pub struct Meaning {
     pub source: MeaningSource,
 }
 
+/// A poll of one connection, alone, until the other end has answered.
+pub const ANSWER: &str = "answer";
+/// A poll until the connection is made.
+pub const CONNECTION: &str = "connection";
+/// A poll until the send buffer has space.
+pub const SPACE: &str = "space";
+
+impl Meaning {
+    /// Whether it is a wait for the other end of a connection, which its thread polls.
+    pub fn is_for_the_other_end(&self) -> bool {
+        self.software.is_none() && [ANSWER, CONNECTION, SPACE].contains(&&*self.name)
+    }
+}
+
 /// `row lock of postgresql`.
 impl fmt::Display for Meaning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

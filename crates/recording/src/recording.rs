@@ -13,8 +13,8 @@ use wallprof_model::profile::{
     ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
 use wallprof_model::{
-    EpochSecond, LateSample, Mark, Meaning, Meanings, Span, SpanDelta, StackId, ThreadCalls, ThreadInfo,
-    ThreadKey, WaitRow, WordRow,
+    EpochSecond, LateSample, Mark, Meaning, Meanings, Span, SpanDelta, StackId, StallReason, ThreadCalls,
+    ThreadInfo, ThreadKey, WaitRow, WordRow,
 };
 
 use crate::counters::{self, Counters};
@@ -58,7 +58,7 @@ impl Recording {
     }
 
     /// Calls `found` with the other ends of waits, in any order: what kind they are, not their addresses.
-    pub fn each_peer(&self, found: impl FnMut(u64, &Peer)) -> Result<()> {
+    pub fn each_peer(&self, found: impl FnMut(u64, StallReason, &Peer)) -> Result<()> {
         self.checked(waits::each_peer(&self.reader, found))
     }
 

@@ -72,9 +72,10 @@ pub(crate) fn each_word(reader: &Reader, mut found: impl FnMut(WordRow)) -> SqlR
     Ok(())
 }
 
-/// Calls `found` with the other end of each stall that has one, without addresses and processes.
-pub(crate) fn each_peer(reader: &Reader, mut found: impl FnMut(u64, &Peer)) -> SqlResult<()> {
-    let sql = "SELECT stall, kind, awaited, role, by_child, inode FROM stall_peer";
+/// Calls `found` with the reason and the other end of each stall that has one, without addresses and processes.
+pub(crate) fn each_peer(reader: &Reader, mut found: impl FnMut(u64, StallReason, &Peer)) -> SqlResult<()> {
+    let sql = "SELECT stall, kind, awaited, role, asked, by_child, inode, reason_code FROM stall_peer \
+               JOIN stall ON stall.id = stall_peer.stall";
     let mut statement = reader.connection().prepare(sql)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
@@ -86,14 +87,15 @@ pub(crate) fn each_peer(reader: &Reader, mut found: impl FnMut(u64, &Peer)) -> S
             kind,
             awaited,
             role: named("role")?.and_then(|name| Role::from_name(&name)),
-            asked: None,
+            asked: row.get("asked")?,
             local: None,
             remote: None,
             inode: bits(row, "inode")?,
             by_child: row.get("by_child")?,
             process: None,
         };
-        found(unsigned(row, "stall")?, &peer);
+        let reason = coded(row, "reason_code", StallReason::from_code)?;
+        found(unsigned(row, "stall")?, reason, &peer);
     }
     Ok(())
 }

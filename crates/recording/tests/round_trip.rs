@@ -329,8 +329,10 @@ fn stall_with_all_facts() {
     assert_eq!(got.file, Some(WaitedFile { path: "/data/journal".into(), offset: Some(u64::MAX) }));
     assert_eq!(got.peer, peer());
     let mut kinds = Vec::new();
-    recording.each_peer(|id, peer| kinds.push((id, peer.kind, peer.role, peer.by_child))).unwrap();
-    assert_eq!(kinds, [(got.id, PeerKind::Tcp, Some(Role::Client), true)]);
+    let mut keep = |id, reason, peer: &Peer| kinds.push((id, reason, peer.kind, peer.role, peer.asked));
+    recording.each_peer(&mut keep).unwrap();
+    let asked = peer().expect("a peer").asked;
+    assert_eq!(kinds, [(got.id, got.reason, PeerKind::Tcp, Some(Role::Client), asked)]);
     assert_eq!(got.word, Some(word()));
     assert_eq!(got.trace, TraceIds::from_bytes([0xfe; 16], [0x80; 8]));
     let of_trace =

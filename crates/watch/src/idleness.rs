@@ -58,7 +58,7 @@ impl Relevance {
 
 /// Whether a stall is lateness, and no wait for data or an answer, which may be idleness.
 pub(crate) fn is_lateness(stall: &Stall) -> bool {
-    Class::of_stall(stall.reason, stall.is_idle()) == Class::Late
+    Class::of_stall(stall.reason, stall.is_idle(), stall.meaning.as_deref()) == Class::Late
 }
 
 /// The time in which a thread ran, or waited for what it needed. Waits for a CPU are left out: on a full

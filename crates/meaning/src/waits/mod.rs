@@ -23,8 +23,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use wallprof_model::event::{Peer, PlaceVerdict, Weighted};
-use wallprof_model::meaning::Place;
+use wallprof_model::event::{Awaited, Peer, PlaceVerdict, Role, Weighted};
+use wallprof_model::meaning::{ANSWER, CONNECTION, Place, SPACE};
 use wallprof_model::profile::{ResolvedStack, SampleRow};
 use wallprof_model::{
     Meaning, MeaningSource, Meanings, Reason, StackId, StallReason, State, ThreadKey, WaitRow, WordMeaning,
@@ -107,7 +107,7 @@ pub struct Waits {
     cpu_waits: Vec<CpuWait>,
     /// By stall, the meanings of words.
     words: HashMap<u64, Arc<WordMeaning>>,
-    /// By stall, of waits whose other end says that the thread is idle.
+    /// By stall, of waits whose other end says what they are for.
     peers: HashMap<u64, Arc<Meaning>>,
 }
 
@@ -267,9 +267,9 @@ impl Waits {
     }
 
     /// Takes the other end of a wait.
-    pub fn add_peer(&mut self, stall: u64, peer: &Peer) {
+    pub fn add_peer(&mut self, stall: u64, reason: StallReason, peer: &Peer) {
         if self.peers.len() < MOST_SINGLES
-            && let Some(meaning) = idle_by_peer(peer)
+            && let Some(meaning) = by_peer(reason, peer)
         {
             self.peers.insert(stall, meaning);
         }
@@ -572,10 +572,19 @@ pub fn lock_by_wakers() -> Arc<Meaning> {
     by_wakers(LOCK, true)
 }
 
-/// The meaning of a wait in which the thread is idle because of what is at the other end.
-pub fn idle_by_peer(peer: &Peer) -> Option<Arc<Meaning>> {
-    let (name, source) = (peer.idle_name()?.into(), MeaningSource::Wakers);
-    Some(Arc::new(Meaning { name, software: None, idle: true, holder: false, source }))
+/// What a wait is for by what is at the other end: the thread is idle, or it polls one connection, as a client does
+/// that wants a timeout, until the answer is there.
+pub fn by_peer(reason: StallReason, peer: &Peer) -> Option<Arc<Meaning>> {
+    if let Some(name) = peer.idle_name() {
+        return Some(Arc::new(Meaning { idle: true, ..Meaning::clone(&by_wakers(name, false)) }));
+    }
+    let name = match (peer.awaited, peer.role) {
+        (Awaited::Data, Some(Role::Client)) if peer.asked == Some(true) => ANSWER,
+        (Awaited::Connection, Some(Role::Client)) => CONNECTION,
+        (Awaited::Space, _) => SPACE,
+        _ => return None,
+    };
+    (reason == StallReason::Blocked(Reason::Poll)).then(|| by_wakers(name, false))
 }
 
 fn by_wakers(name: &str, holder: bool) -> Arc<Meaning> {

@@ -34,10 +34,10 @@ fn ink(thread: &ThreadNow) -> Ink {
     let idle = thread.meaning.as_ref().map(|meaning| meaning.idle);
     match thread.activity {
         Activity::Running => Ink::Strong,
-        Activity::Runnable => Ink::Of(Class::of_stall(StallReason::Runnable, false)),
+        Activity::Runnable => Ink::Of(Class::of_stall(StallReason::Runnable, false, None)),
         Activity::Blocked(reason) => {
             let voluntary = idle.unwrap_or_else(|| reason.is_voluntary());
-            Ink::Of(Class::of_stall(StallReason::Blocked(reason), voluntary))
+            Ink::Of(Class::of_stall(StallReason::Blocked(reason), voluntary, None))
         }
     }
 }

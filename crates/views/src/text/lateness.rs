@@ -79,7 +79,7 @@ fn write_groups(out: &mut impl Write, rows: &Rows<'_>, report: &Report<'_>, styl
     let numbers: String = names.map(|(name, columns)| right(name, columns)).collect();
     writeln!(out, "{}", style.paint(Ink::Faint, &format!("{head}{numbers}")))?;
     for (at, group) in rows.groups.iter().enumerate() {
-        let ink = Ink::Of(Class::of_stall(group.key.reason, false));
+        let ink = Ink::Of(Class::of_stall(group.key.reason, false, group.key.meaning.as_deref()));
         writeln!(
             out,
             "{:>3}  {} {}{}{}{}",
@@ -242,7 +242,7 @@ fn write_long_stall(
     timestamps: &Timestamps<'_>,
     style: &Style,
 ) -> io::Result<()> {
-    let ink = Ink::Of(Class::of_stall(stall.reason, stall.voluntary));
+    let ink = Ink::Of(Class::of_stall(stall.reason, stall.voluntary, stall.meaning.as_deref()));
     let site = Site::of(stall.user.as_ref(), stall.kernel.as_ref());
     let mut function = site.map(|site| short_name(&site.functions[0])).unwrap_or_default();
     if let Some(asked_ns) = stall.asked_ns.filter(|_| stall.overslept_ns().is_some()) {

@@ -94,7 +94,7 @@ impl<'a> StallsText<'a> {
 
     fn write_head(&self, out: &mut impl Write, stall: &StallRecord) -> io::Result<()> {
         let style = self.style;
-        let ink = Ink::Of(Class::of_stall(stall.reason, stall.voluntary));
+        let ink = Ink::Of(Class::of_stall(stall.reason, stall.voluntary, stall.meaning.as_deref()));
         let late = stall.overslept_ns().map(|late_ns| format!("{} late", time(late_ns, style)));
         let comma = |more: bool| if more { "," } else { "" };
         let took = format!("{}{}", time(stall.duration_ns(), style), comma(late.is_some() || stall.open));

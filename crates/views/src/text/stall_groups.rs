@@ -100,7 +100,7 @@ impl<'a> StallGroupsText<'a> {
 
     fn write_head(&self, out: &mut impl Write, group: &StackGroup, longest: &StallRecord) -> io::Result<()> {
         let style = self.style;
-        let ink = Ink::Of(Class::of_stall(group.reason, longest.voluntary));
+        let ink = Ink::Of(Class::of_stall(group.reason, longest.voluntary, longest.meaning.as_deref()));
         let mut head = vec![
             Word::strong(format!("{}.", self.shown)),
             Word { text: format!("{},", name(group, style)), ink },
