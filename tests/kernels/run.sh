@@ -199,9 +199,9 @@ stacks_are_whole() {
         echo "sixty functions were not seen running"
     grep -q "^chain;_start;.*;main;climb_chain;${functions}call_leaf;sleep_leaf;.*\[blocked:sleep\]" "$results/stacks.out" ||
         echo "sixty functions were not seen waiting"
-    # When a program starts, its mappings are not known yet, and the table of its file is not built. How long
-    # that takes depends on the machine. After the first second with a whole stack of the program it is over.
-    # Before its exec the thread has stacks of wallprof, with fewer functions.
+    # When a program starts, its mappings are not known yet, and the tables of its file and of the vDSO are not built.
+    # How long that takes depends on the machine. After the first second with a whole stack of the program through each
+    # of the two it is over. Before its exec the thread has stacks of wallprof, with fewer functions.
     sqlite3 -readonly "$results/chain.db" "
         WITH RECURSIVE up (stack, node) AS (
             SELECT DISTINCT user_stack, user_stack FROM sample WHERE user_stack <> 0
@@ -212,12 +212,15 @@ stacks_are_whole() {
             FROM sample JOIN up ON up.stack = user_stack JOIN root ON root.node = up.node
             GROUP BY second, ending),
         own AS (SELECT stack FROM up GROUP BY stack HAVING count(*) > 60),
-        later AS (
-            SELECT * FROM ended WHERE second > (
-                SELECT min(second)
-                FROM sample JOIN own ON own.stack = user_stack JOIN up ON up.stack = user_stack
-                    JOIN root ON root.node = up.node
-                WHERE ending = 'complete')),
+        whole AS (
+            SELECT own.stack FROM own JOIN up ON up.stack = own.stack JOIN root ON root.node = up.node
+            WHERE ending = 'complete'),
+        built AS (
+            SELECT module, min(second) AS second
+            FROM sample JOIN whole ON whole.stack = user_stack JOIN up ON up.stack = user_stack
+                JOIN node ON node.id = up.node JOIN frame ON frame.id = node.frame
+            GROUP BY module),
+        later AS (SELECT * FROM ended WHERE second > (SELECT max(second) FROM built)),
         sums AS (
             SELECT total(count) AS stacks, total(count) FILTER (WHERE ending = 'complete') AS whole,
                 group_concat(DISTINCT ending) AS endings
