@@ -59,7 +59,11 @@ pub(super) fn what(cases: &[&Case]) -> String {
     let name = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
     match name.as_deref() {
         None => "a lock".to_owned(),
-        Some(name) if name.ends_with("lock") || name.ends_with("virtual thread") => format!("a {name}"),
+        Some(name) if ["lock", "key", "virtual thread"].iter().any(|noun| name.ends_with(noun)) => {
+            // `a unique key`
+            let article = if name.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
+            format!("{article} {name}")
+        }
         Some(name) if let Some(of) = name.strip_prefix(FULL) => format!("space in a {of}"),
         // --not-idle names the functions, not what they wait for.
         Some("not idle") => "others".to_owned(),

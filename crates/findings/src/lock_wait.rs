@@ -268,6 +268,12 @@ mod tests {
         assert_eq!(Fixture::findings(few), []);
         let found = Fixture::only_finding([said(1, "row lock", true, 25_000_000)]);
         assert!(found.title.contains("waited for a row lock in take_order"), "{}", found.title);
+        for (name, what) in
+            [("advisory lock", "an advisory lock"), ("unique key", "a unique key"), ("GIL", "GIL")]
+        {
+            let found = Fixture::only_finding([said(1, name, true, 25_000_000)]);
+            assert!(found.title.contains(&format!("waited for {what} in take_order")), "{}", found.title);
+        }
     }
 
     #[test]
