@@ -24,7 +24,8 @@ fn main() {
         Ok("aarch64") => "arm64",
         _ => "x86",
     };
-    SkeletonBuilder::new()
+    let mut builder = SkeletonBuilder::new();
+    builder
         .source(root.join("wallprof.bpf.c"))
         .obj(&object)
         .reference_obj(true)
@@ -41,10 +42,13 @@ fn main() {
             // it.
             format!("-ffile-prefix-map={}=bpf", root.display()),
         ])
-        .build_and_generate(&skeleton)
+        .build()
         .unwrap_or_else(|error| {
             panic!("bpf/ does not compile with {CLANG} (Debian package {CLANG}): {error:?}")
         });
+    builder.generate(&skeleton).unwrap_or_else(|error| {
+        panic!("the Rust side of bpf/ is not written: rustfmt is needed (rustup component add rustfmt): {error:?}")
+    });
     let generated = fs::read_to_string(&skeleton).expect("the skeleton was just written");
     fs::write(&skeleton, with_compressed_object(&generated)).expect("OUT_DIR is writable");
     fs::write(out.join("wallprof.o.gz"), compressed(&object)).expect("OUT_DIR is writable");
