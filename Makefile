@@ -62,7 +62,7 @@ CAUSES_QUICK_PACKAGES := jq python3 sqlite3 gcc g++
 TRIXIE_PACKAGES := debootstrap util-linux jq
 CAUSES_PACKAGES := jq python3 sqlite3 gcc g++ nodejs openjdk-17-jdk-headless util-linux e2fsprogs ruby postgresql redis-server redis-tools
 PACKAGING_PACKAGES := jq python3 xz-utils dpkg-dev
-PACKAGES_TEST_PACKAGES := debootstrap lintian skopeo podman systemd curl
+PACKAGES_TEST_PACKAGES := debootstrap lintian skopeo podman runc systemd curl
 SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 
 why_clang-19 := compiles the BPF programs
@@ -95,6 +95,7 @@ why_dpkg-dev := makes the Debian package
 why_lintian := checks it
 why_skopeo := reads the image for containers
 why_podman := runs it
+why_runc := runs it where crun does not
 why_musl-tools := builds a scenario with another C library
 why_ruby := waits for its GVL
 why_python3 := runs the tests; the programs of a hostile neighbour; waits for the GIL

@@ -112,6 +112,21 @@ check_deb() {
     found=$(lintian --allow-root --fail-on error,warning "$deb" 2>&1) || fail "lintian: $found"
 }
 
+run_image() { # ARGUMENT OF podman run…
+    podman --runtime="$(type -P runc || echo crun)" run --rm --ulimit=nofile=1024:1024 --ulimit=nproc=1024:1024 "$@"
+}
+
+# As docs/install.md says: it sees the processes of the host.
+record_in_image() { # IMAGE
+    local folder
+    folder=$(mktemp -d)
+    run_image --privileged --pid=host --network=host -v /sys/kernel:/sys/kernel:ro -v "$folder:/out" -w /out "$1" \
+        record -p $$ -d 1 -o own.db || fail 'the image does not record'
+    "$RELEASE/wallprof" report "$folder/own.db" | grep -q '^wallprof: run.sh' || fail 'the image recorded another process'
+    rm -rf "$folder"
+    say 'the image records a process of the host'
+}
+
 # The image is whole, and its layer has the binary that was released.
 check_image() {
     local folder out version
@@ -121,10 +136,13 @@ check_image() {
         cmp - "$RELEASE/wallprof" || fail 'the image has another binary'
     rm -rf "$folder"
     podman load --quiet --input "$image" > /dev/null || fail 'podman cannot load the image'
-    # Where this machine lets no container have limits and a network of its own, that is said.
-    podman run --rm --network=none --ulimit=host "localhost/wallprof:$version" --version \
-        > "$out" 2>&1 ||
+    # Where this machine lets no container have limits, control groups and a network, that is said.
+    if run_image --network=none "localhost/wallprof:$version" --version > "$out" 2>&1; then
+        [ "$(< "$out")" = "wallprof $version" ] || fail "the image says $(< "$out")"
+        record_in_image "localhost/wallprof:$version"
+    else
         say "the image is loaded and not run: $(tail -1 "$out")"
+    fi
     podman rmi "localhost/wallprof:$version" > /dev/null
     rm -f "$out"
 }
