@@ -57,17 +57,17 @@ pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evide
 /// `a lock`, `a row lock`, `DNS`: what the threads waited for.
 pub(super) fn what(cases: &[&Case]) -> String {
     let name = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
-    match name.as_deref() {
-        None => "a lock".to_owned(),
-        Some(name) if ["lock", "key", "virtual thread"].iter().any(|noun| name.ends_with(noun)) => {
-            // `a unique key`
-            let article = if name.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
-            format!("{article} {name}")
-        }
-        Some(name) if let Some(of) = name.strip_prefix(FULL) => format!("space in a {of}"),
+    let Some(name) = name.as_deref() else { return "a lock".to_owned() };
+    if ["lock", "key", "virtual thread"].iter().any(|noun| name.ends_with(noun)) {
+        // `a unique key`
+        let article = if name.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
+        return format!("{article} {name}");
+    }
+    match (name.strip_prefix(FULL), name) {
+        (Some(of), _) => format!("space in a {of}"),
         // --not-idle names the functions, not what they wait for.
-        Some("not idle") => "others".to_owned(),
-        Some(name) => name.to_owned(),
+        (None, "not idle") => "others".to_owned(),
+        (None, name) => name.to_owned(),
     }
 }
 
