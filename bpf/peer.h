@@ -7,6 +7,7 @@
 #pragma once
 
 #include "include/records.h"
+#include "include/syscalls.h"
 #include "open_file.h"
 #include "thread_state.h"
 

@@ -338,7 +338,7 @@ impl<K: KernelSide> Session<K> {
             return Ok(None);
         }
         let seconds = self.seconds_until(boundary);
-        self.flush(boundary.max(self.flushed_until), now, emit)?;
+        self.flush(boundary.max(self.flushed_until), now, true, emit)?;
         let file_of = &mut |id| self.follower.known().processes.module_file(id);
         if self.stacks.name_when_due(seconds, file_of, emit) {
             let unnamed = self.stacks.unnamed_modules();
@@ -408,7 +408,7 @@ impl<K: KernelSide> Session<K> {
         let end = self.kernel.disarm();
         self.kernel.drain_rings(&mut self.pending)?;
         let boundary = second_end(end.0, self.epoch_offset());
-        self.flush(boundary.max(self.flushed_until), end.0, emit)?;
+        self.flush(boundary.max(self.flushed_until), end.0, false, emit)?;
         self.flush_rest(open, end, emit)?;
         (self.paused, self.flushed_until) = (true, end.0);
         Ok(end)

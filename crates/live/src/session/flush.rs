@@ -30,11 +30,13 @@ const HOLDER_WAITS_EACH_FLUSH: u32 = 500;
 const LOOK_EVERY_NS: u64 = 16 * SECOND_NS;
 
 impl<K: KernelSide> Session<K> {
-    /// Emits the seconds up to `boundary`. `now` is the time up to which the rings were read.
+    /// Emits the seconds up to `boundary`. `now` is the time up to which the rings were read. Where the recording
+    /// `counts` no longer, waits that are open are not read: [`Self::flush_rest`] has them.
     pub(super) fn flush(
         &mut self,
         boundary: u64,
         now: u64,
+        counts: bool,
         emit: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
         self.latest = Latest::default();
@@ -56,7 +58,9 @@ impl<K: KernelSide> Session<K> {
         self.emit_stalls(now, emit);
         self.emit_delays(emit);
         self.quotas.flush(MonoNs(now), emit);
-        self.emit_open_waits(OPEN_AFTER_NS, emit)?;
+        if counts {
+            self.emit_open_waits(OPEN_AFTER_NS, emit)?;
+        }
         self.send_verdicts(now);
         self.emit_aggregates(second, emit)?;
         self.emit_spans(second, emit)?;

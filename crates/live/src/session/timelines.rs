@@ -325,15 +325,18 @@ fn wait_that_is_open_at_the_end_lasts_to_the_end() {
 
 #[test]
 fn wait_that_is_open_at_the_end_has_the_stack_that_it_had_before() {
-    let mut fixture = Fixture::new("waits: RRRLLLLLLLLLRRRRcccccccccccccccccccc");
-    fixture.run_until(1);
-    fixture.world.borrow_mut().run_until(1_900);
-    let events = fixture.finish();
-    assert_eq!(stalls(&events), [(1, 3, 12, false), (1, 16, 19, true)]);
-    let Some(Event::Stall(last)) = events.iter().rfind(|event| matches!(event, Event::Stall(_))) else {
-        panic!("a stall")
-    };
-    assert!(last.user.is_some());
+    // The second end is one at which a wait is old enough to be emitted while it is open.
+    for (end_ms, ticks) in [(1_900, 19), (2_900, 29)] {
+        let mut fixture = Fixture::new("waits: RRRLLLLLLLLLRRRRcccccccccccccccccccc");
+        fixture.run_until(1);
+        fixture.world.borrow_mut().run_until(end_ms);
+        let events = fixture.finish();
+        assert_eq!(stalls(&events), [(1, 3, 12, false), (1, 16, ticks, true)]);
+        let Some(Event::Stall(last)) = events.iter().rfind(|event| matches!(event, Event::Stall(_))) else {
+            panic!("a stall")
+        };
+        assert!(last.user.is_some());
+    }
 }
 
 #[test]
