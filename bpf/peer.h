@@ -98,7 +98,7 @@ NOINLINE int note_polled(struct task_struct *task, struct thread_state *t) {
     return note_request(t, polled.fd);
 }
 
-/* What is known of the other end when a thread goes to sleep. */
+/* Notes the polled descriptor and the request of a thread that goes to sleep. */
 ALWAYS_INLINE void note_awaited_end(struct task_struct *task, struct thread_state *t) {
     t->polled = POLLED_NOTHING;
     if (t->reason == REASON_NETWORK)

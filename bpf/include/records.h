@@ -258,12 +258,12 @@ enum peer_asked {
     ASKED_YES = 2,
 };
 
-/* What a thread waits for that polls one descriptor. Of several it is not known which one is waited for. */
+/* The aim of a thread that polls one descriptor. Of several it is not known which one is waited for. */
 enum peer_polled {
     POLLED_NOTHING = 0, /* several, or it does not poll */
     POLLED_DATA = 1,
     POLLED_SPACE = 2,
-    POLLED_CONNECTION = 3, /* which it has begun to make */
+    POLLED_CONNECTION = 3, /* that the thread has begun to make, or is to accept */
 };
 
 /* The other end of the socket or the pipe that a thread waits on. */
