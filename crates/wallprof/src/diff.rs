@@ -133,7 +133,9 @@ fn collect(
         collector.ledger(&row?);
     }
     for row in recording.samples(..)? {
-        collector.sample(&row?, tree, |stack| recording.resolve(stack))?;
+        let row = row?;
+        let meaning = recording.meaning(&row);
+        collector.sample(&row, meaning.as_deref(), tree, |stack| recording.resolve(stack))?;
     }
     for stall in recording.stalls(&StallFilter::default())? {
         collector.stall(&stall?, tree);

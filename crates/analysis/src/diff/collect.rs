@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use wallprof_model::event::Weighted;
 use wallprof_model::profile::{LedgerRow, RecordingInfo, ResolvedStack, SampleRow, StallRecord, Thread};
-use wallprof_model::{EpochSecond, Reason, StackId, State, ThreadKey};
+use wallprof_model::{EpochSecond, Meaning, Reason, StackId, State, ThreadKey};
 
+use super::meant::Meant;
 use super::series::Series;
 use super::step::steps_from_stacks;
 use super::tree::{NodeId, Tree};
@@ -54,14 +55,8 @@ pub(crate) struct GroupTime {
     pub running: Series,
     pub states: BTreeMap<State, Series>,
     pub stacks: Vec<(NodeId, State, Series)>,
-    pub waits: SingleWaits,
-}
-
-/// The waits that were kept one by one, by state and by leaf.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SingleWaits {
-    pub states: BTreeMap<State, Waits>,
-    pub leaves: BTreeMap<NodeId, Waits>,
+    /// The waits that were kept one by one, by leaf.
+    pub waits: BTreeMap<NodeId, Waits>,
 }
 
 /// Takes the rows of one recording.
@@ -83,7 +78,7 @@ struct Rows {
     running: Series,
     states: BTreeMap<State, Series>,
     stacks: BTreeMap<NodeId, (State, Series)>,
-    waits: SingleWaits,
+    waits: BTreeMap<NodeId, Waits>,
 }
 
 impl Collector {
@@ -135,13 +130,15 @@ impl Collector {
         }
     }
 
-    /// Adds samples; `resolve` gives the frames of a stack, which is asked for once for each group.
+    /// Adds samples, and what the place means if they are of waits. `resolve` gives the frames of a stack, which is
+    /// asked for once for each group.
     ///
     /// # Errors
     /// The error of `resolve`.
     pub fn sample<E>(
         &mut self,
         row: &SampleRow,
+        meaning: Option<&Meaning>,
         tree: &mut Tree,
         mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
     ) -> Result<(), E> {
@@ -161,6 +158,10 @@ impl Collector {
                 *self.leaves.entry(key).or_insert(tree.leaf(node, steps))
             }
         };
+        if matches!(state, State::Blocked(_)) {
+            let meant = meaning.and_then(|meaning| Meant::of(meaning, state));
+            tree.votes(leaf).add_place(meant, row.weight);
+        }
         let (_, series) = rows.stacks.entry(leaf).or_insert_with(|| (state, Series::default()));
         match state {
             State::User | State::Kernel => series.add_samples(row.second, row.weight, row.count),
@@ -177,8 +178,8 @@ impl Collector {
         let rows = &mut self.groups[group];
         let node = rows.group.as_ref().map_or(NodeId::ALL, |group| tree.group_node(group));
         let leaf = tree.leaf(node, steps_from_stacks(stall.user.as_ref(), stall.kernel.as_ref(), state));
-        rows.waits.states.entry(state).or_default().add(stall.start, ns);
-        rows.waits.leaves.entry(leaf).or_default().add(stall.start, ns);
+        tree.votes(leaf).add_wait(stall.meaning.as_ref().and_then(|meaning| Meant::of(meaning, state)), ns);
+        rows.waits.entry(leaf).or_default().add(stall.start, ns);
     }
 
     pub fn finish(self, info: &RecordingInfo, tree: &mut Tree) -> Side {
@@ -337,10 +338,9 @@ mod tests {
         fixture.single_waits(ThreadKey(1), 0, lock, "main;put", &[500_000]);
         let side = fixture.side(&mut tree);
         let time = side.groups.values().next().unwrap();
-        assert_eq!(time.waits.states[&lock].total_ns(), 1_000_000, "the shortest is not kept by itself");
-        let sums: Vec<u64> = time.waits.leaves.values().map(Waits::total_ns).collect();
-        assert_eq!(sums, [500_000, 500_000]);
-        assert!(time.waits.leaves.keys().all(|leaf| time.stacks.iter().any(|(node, ..)| node == leaf)));
+        let sums: Vec<u64> = time.waits.values().map(Waits::total_ns).collect();
+        assert_eq!(sums, [500_000, 500_000], "the shortest is not kept by itself");
+        assert!(time.waits.keys().all(|leaf| time.stacks.iter().any(|(node, ..)| node == leaf)));
     }
 
     #[test]

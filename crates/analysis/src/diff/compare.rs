@@ -2,12 +2,12 @@
 //! Two sides compared: every state of every matched group, and every node of the tree of stacks.
 
 use super::collect::Side;
-use super::comparison::{Comparison, GroupRate, Matched, Unmatched};
+use super::comparison::{Comparison, GroupRate, Matched, Part, Unmatched};
 use super::evidence::{LEAST_WINDOWS, rate_ns};
 use super::headlines::headlines;
 use super::news::{Floor, NodeRule};
 use super::nodes::{Stacks, judged_nodes, node_changes};
-use super::parts::{Pair, asked_p, is_asked_first, leaf_levels, part_changes, waits_rule};
+use super::parts::{Pair, asked_p, is_asked_first, leaf_levels, part_changes, parts_of, waits_rule};
 use super::sides::Sides;
 use super::tree::Tree;
 use crate::interest::Class;
@@ -18,11 +18,11 @@ pub fn compare(tree: Tree, a: &Side, b: &Side, view: &View, floor: Floor) -> Com
     let pairs: Vec<Pair<'_>> =
         a.groups.iter().filter_map(|(group, time)| Some((group, time, b.groups.get(group)?))).collect();
     let sides = Sides::of(a, b, floor);
-    let mut parts = part_changes(&pairs, &sides, view);
+    let mut parts = part_changes(&tree, &pairs, &sides, view);
     let stacks = Stacks::of(&tree, &pairs, view);
     let nodes = node_changes(&tree, stacks.clone(), &sides);
     let waits_rule = waits_rule(&parts, floor);
-    let leaf_levels = leaf_levels(&pairs, &parts, &nodes.changes, &waits_rule);
+    let leaf_levels = leaf_levels(&tree, &pairs, &parts, &nodes.changes, &waits_rule);
     let others = parts.iter().filter(|part| !is_asked_first(part)).filter_map(asked_p);
     let rule = NodeRule::new(floor, nodes.asked.into_iter().chain(others).collect(), leaf_levels);
     parts.iter_mut().for_each(|part| {
@@ -38,7 +38,7 @@ pub fn compare(tree: Tree, a: &Side, b: &Side, view: &View, floor: Floor) -> Com
         wall_b_s: b.wall_s(),
         can_judge: [a, b].iter().all(|side| side.effective_windows() >= LEAST_WINDOWS),
         matched: pairs.iter().map(matched).collect(),
-        unmatched: Unmatched { only_a: only(a, b, view), only_b: only(b, a, view) },
+        unmatched: Unmatched { only_a: only(&tree, a, b, view), only_b: only(&tree, b, a, view) },
         headlines: headlines(&tree, stacks, &sides, &rule),
         parts,
         nodes: judged_nodes(&tree, &nodes.changes, &rule),
@@ -51,15 +51,16 @@ fn matched((group, a, b): &Pair<'_>) -> Matched {
 }
 
 /// The groups of `side` that `other` has not, the busiest first.
-fn only(side: &Side, other: &Side, view: &View) -> Vec<GroupRate> {
+fn only(tree: &Tree, side: &Side, other: &Side, view: &View) -> Vec<GroupRate> {
     let unmatched = side.groups.iter().filter(|(group, _)| !other.groups.contains_key(group));
     let mut rates: Vec<GroupRate> = unmatched
         .map(|(group, time)| {
+            let parts = parts_of(tree, time, view);
             let of_class = |class| {
-                let states = time.states.iter();
-                let states =
-                    states.filter(|(state, _)| Class::of(**state) == class && view.includes(**state));
-                states.map(|(_, series)| rate_ns(series, &side.windows)).sum()
+                // User and kernel are running, divided.
+                let states = parts.iter().filter(|(part, _)| *part != Part::Running);
+                let of_class = states.filter(|(part, _)| part.class() == class);
+                of_class.map(|(_, series)| rate_ns(series, &side.windows)).sum()
             };
             let (running_ns, late_ns) = (of_class(Class::Running), of_class(Class::Late));
             GroupRate { group: group.clone(), threads: time.threads, running_ns, late_ns }
@@ -72,13 +73,14 @@ fn only(side: &Side, other: &Side, view: &View) -> Vec<GroupRate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diff::comparison::{Headline, Part};
+    use crate::diff::comparison::Headline;
     use crate::diff::fixture::Fixture;
     use crate::diff::tree::NodeId;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use wallprof_model::{Reason, State};
 
+    const MS: u64 = 1_000_000;
     const LOCK: State = State::Blocked(Reason::Lock);
 
     fn compared(a: &Fixture, b: &Fixture) -> Comparison {
@@ -111,7 +113,10 @@ mod tests {
         assert_eq!(headlines(&comparison), [("main;take;[blocked:lock]".into(), 25)]);
         let news: Vec<_> = comparison.parts.iter().filter(|part| part.is_news).collect();
         assert_eq!(news.len(), 1);
-        assert_eq!((news[0].part, news[0].change.a_ns, news[0].change.b_ns), (Part::State(LOCK), 60e6, 85e6));
+        assert_eq!(
+            (&news[0].part, news[0].change.a_ns, news[0].change.b_ns),
+            (&Part::State(LOCK), 60e6, 85e6)
+        );
     }
 
     #[test]
@@ -158,6 +163,77 @@ mod tests {
         let found = headlines(&compared(&recorded(100), &recorded(300)));
         assert_eq!(found[0], ("main;take;[blocked:lock]".into(), 150));
         assert_eq!(found[2], ("main;idle;[blocked:sleep]".into(), -200), "though largest");
+    }
+
+    /// Backends wait for a row in a poll, which is voluntary where nothing is known of it.
+    #[test]
+    fn wait_that_means_a_lock_is_no_voluntary_one() {
+        let poll = State::Blocked(Reason::Poll);
+        let recorded = |ms| {
+            let fixture = Fixture::new(5).meaning("main;update", "row lock", false);
+            fixture.waiting("t", poll, 900, &[("main;update", ms), ("main;idle", 900 - ms)])
+        };
+        let comparison = compared(&recorded(100), &recorded(250));
+        assert_eq!(
+            headlines(&comparison),
+            [("main;update;[blocked:poll]".into(), 150), ("main;idle;[blocked:poll]".into(), -150)]
+        );
+        let parts: Vec<_> = comparison
+            .parts
+            .iter()
+            .map(|part| {
+                let meant = part.part.meant().map(ToString::to_string);
+                (part.part.label(), meant, part.change.a_ns, part.change.b_ns, part.is_news)
+            })
+            .collect();
+        let row_lock = Some("row lock".to_owned());
+        assert_eq!(
+            parts,
+            [
+                ("blocked:poll".into(), None, 800e6, 650e6, true),
+                ("blocked:poll".into(), row_lock, 100e6, 250e6, true)
+            ]
+        );
+        let leaf = comparison.headlines[0].node;
+        assert_eq!(comparison.tree.names(leaf), ["main", "update", "[row lock]", "[blocked:poll]"]);
+    }
+
+    #[test]
+    fn wait_of_an_idle_thread_comes_last_whatever_its_state() {
+        let network = State::Blocked(Reason::Network);
+        let recorded = |ms: u64| {
+            let fixture = Fixture::new(5).meaning("main;next", "client idle", true);
+            let fixture = fixture.waiting("t", network, 900 - ms, &[("main;next", 900 - ms)]);
+            fixture.waiting("t", LOCK, ms / 2, &[("main;take", ms / 2)])
+        };
+        let found = headlines(&compared(&recorded(100), &recorded(300)));
+        assert_eq!(found[0], ("main;take;[blocked:lock]".into(), 100));
+        assert_eq!(found[1], ("main;next;[blocked:network]".into(), -200), "though larger");
+        let mut tree = Tree::default();
+        let other = Fixture::new(5).running("other", 1, &[]).side(&mut tree);
+        let side = recorded(100).side(&mut tree);
+        let found = compare(tree, &side, &other, &View::Wall, Floor::default());
+        assert_eq!(found.unmatched.only_a.iter().map(|one| one.late_ns).sum::<f64>(), 50e6);
+    }
+
+    /// The single waits of one side say what a place means, and hold for both.
+    #[test]
+    fn place_means_the_same_on_both_sides() {
+        let poll = State::Blocked(Reason::Poll);
+        let recorded = |ms: u64, meaning: bool| {
+            let mut fixture = Fixture::new(5);
+            if meaning {
+                fixture = fixture.meaning("main;ask", "answer", false);
+            }
+            let key = fixture.thread("t");
+            (0..5).for_each(|second| fixture.single_waits(key, second, poll, "main;ask", &[ms * MS; 10]));
+            fixture
+        };
+        let comparison = compared(&recorded(4, false), &recorded(9, true));
+        let leaf = comparison.headlines[0].node;
+        assert_eq!(comparison.tree.names(leaf), ["main", "ask", "[answer]", "[blocked:poll]"]);
+        assert_eq!((comparison.parts.len(), comparison.parts[0].change.a_ns), (1, 40e6));
+        assert_eq!(comparison.parts[0].part.class(), Class::Peer);
     }
 
     #[test]
@@ -216,7 +292,7 @@ mod tests {
         let b = Fixture::new(5).running("t", 50, &[("main", 5)]).waiting("t", LOCK, 60, &[]);
         assert!(compared_in(&View::OnCpu, &a, &b).has_no_news());
         let off = compared_in(&View::OffCpu, &a, &b);
-        assert_eq!(off.parts.iter().map(|part| part.part).collect::<Vec<_>>(), [Part::State(LOCK)]);
+        assert_eq!(off.parts.iter().map(|part| &part.part).collect::<Vec<_>>(), [&Part::State(LOCK)]);
         assert_eq!(off.node(NodeId::ALL).unwrap().change.a_ns, 30e6);
         assert_eq!(compared(&a, &b).node(NodeId::ALL).unwrap().change.a_ns, 80e6);
     }
@@ -272,7 +348,7 @@ mod tests {
                 prop_assert_eq!(node.is_news, other.is_news);
             }
             let parts = |comparison: &Comparison| -> Vec<_> {
-                comparison.parts.iter().map(|part| (part.part, part.is_news)).collect()
+                comparison.parts.iter().map(|part| (part.part.clone(), part.is_news)).collect()
             };
             prop_assert_eq!(parts(&there), parts(&back));
         }

@@ -6,8 +6,10 @@ use wallprof_model::State;
 
 use super::collect::Group;
 use super::evidence::Change;
+use super::meant::Meant;
 use super::news::Floor;
 use super::tree::{NodeId, Tree};
+use crate::interest::Class;
 use crate::weights::View;
 
 #[derive(Clone, Debug)]
@@ -65,19 +67,39 @@ pub struct Unmatched {
     pub only_b: Vec<GroupRate>,
 }
 
-/// A line of the ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A line of the ledger, whose waits are divided by their meanings.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     /// User and kernel together: measured, where their division is sampled.
     Running,
+    /// Without a known meaning.
     State(State),
+    /// Waits of one meaning in one state.
+    Meant(State, Meant),
 }
 
 impl Part {
-    pub fn label(self) -> String {
+    /// `running`, or the name of the state.
+    pub fn label(&self) -> String {
         match self {
             Part::Running => "running".into(),
-            Part::State(state) => state.label(),
+            Part::State(state) | Part::Meant(state, _) => state.label(),
+        }
+    }
+
+    /// What the waits mean, where that is known.
+    pub fn meant(&self) -> Option<&Meant> {
+        match self {
+            Part::Meant(_, meant) => Some(meant),
+            Part::Running | Part::State(_) => None,
+        }
+    }
+
+    pub fn class(&self) -> Class {
+        match self {
+            Part::Running => Class::Running,
+            Part::State(state) => Class::of(*state),
+            Part::Meant(_, meant) => meant.class,
         }
     }
 }

@@ -2,9 +2,14 @@
 //! Recordings for tests: threads of given names that spend given times in given stacks, the same every
 //! second or by a seed.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use wallprof_model::event::{LedgerDelta, Weighted};
 use wallprof_model::profile::{LedgerRow, RecordingInfo, ResolvedStack, SampleRow, StallRecord, Thread};
-use wallprof_model::{EpochSecond, MonoNs, StackId, StallReason, State, ThreadInfo, ThreadKey};
+use wallprof_model::{
+    EpochSecond, Meaning, MeaningSource, MonoNs, StackId, StallReason, State, ThreadInfo, ThreadKey,
+};
 use wallprof_testkit::stacks::{stack, stall};
 
 use super::{Collector, Side, Tree};
@@ -22,6 +27,8 @@ pub(crate) struct Fixture {
     samples: Vec<SampleRow>,
     stalls: Vec<StallRecord>,
     min_stall_ns: u64,
+    /// By stack.
+    meanings: HashMap<String, Arc<Meaning>>,
     /// Stack id - 1 is the index.
     stacks: Vec<String>,
 }
@@ -35,8 +42,17 @@ impl Fixture {
             samples: vec![],
             stalls: vec![],
             min_stall_ns: MIN_STALL_NS,
+            meanings: HashMap::new(),
             stacks: vec![],
         }
+    }
+
+    /// Gives the waits in a stack a meaning. To be called before those are added.
+    pub fn meaning(mut self, stack: &str, name: &str, idle: bool) -> Self {
+        let source = MeaningSource::Stack;
+        let meaning = Meaning { name: name.into(), software: None, idle, holder: true, source };
+        self.meanings.insert(stack.into(), Arc::new(meaning));
+        self
     }
 
     /// The same threads in a process of another name.
@@ -136,7 +152,8 @@ impl Fixture {
         for (at, &ns) in (0u64..).zip(lengths_ns).filter(|(_, ns)| **ns >= MIN_STALL_NS) {
             let start = MonoNs(u64::from(second) * 1_000 * MS + at * apart);
             let wait = stall(0, key.0, StallReason::Blocked(reason), start, ns);
-            self.stalls.push(StallRecord { voluntary: false, user: Some(resolved(stack)), ..wait });
+            let meaning = self.meanings.get(stack).cloned();
+            self.stalls.push(StallRecord { voluntary: false, user: Some(resolved(stack)), meaning, ..wait });
         }
     }
 
@@ -180,8 +197,10 @@ impl Fixture {
         let mut collector = Collector::new(&self.threads);
         self.ledger.iter().for_each(|row| collector.ledger(row));
         for row in &self.samples {
+            let name = |id: StackId| &self.stacks[id.0 as usize - 1];
+            let meaning = row.user.and_then(|stack| self.meanings.get(name(stack)));
             let resolved: Result<(), std::convert::Infallible> =
-                collector.sample(row, tree, |id| Ok(resolved(&self.stacks[id.0 as usize - 1])));
+                collector.sample(row, meaning.map(|meaning| &**meaning), tree, |id| Ok(resolved(name(id))));
             resolved.unwrap();
         }
         self.stalls.iter().for_each(|stall| collector.stall(stall, tree));

@@ -6,7 +6,6 @@ use super::news::NodeRule;
 use super::nodes::{Passes, Stacks};
 use super::place::site_of;
 use super::sides::Sides;
-use super::step::Step;
 use super::tree::Tree;
 use crate::interest::Class;
 
@@ -18,7 +17,7 @@ pub(super) fn headlines(tree: &Tree, stacks: Stacks, sides: &Sides<'_>, rule: &N
     let mut involuntary_ns = vec![0.0; tree.len()];
     stacks.sum_up(tree, |node, both| {
         let change = sides.node_change(node, both);
-        if tree.step(node).is_some_and(is_involuntary) {
+        if tree.class(node).is_some_and(|class| class != Class::Voluntary) {
             involuntary_ns[node.index()] = change.difference_ns();
         }
         let involuntary = involuntary_ns[node.index()];
@@ -38,8 +37,4 @@ pub(super) fn headlines(tree: &Tree, stacks: Stacks, sides: &Sides<'_>, rule: &N
         y_involuntary.total_cmp(x_involuntary).then_with(by_size).then(x.node.cmp(&y.node))
     });
     ranked.into_iter().map(|(_, headline)| headline).collect()
-}
-
-fn is_involuntary(step: &Step) -> bool {
-    matches!(step, Step::State(state) if Class::of(*state) != Class::Voluntary)
 }

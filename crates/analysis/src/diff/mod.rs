@@ -25,6 +25,7 @@ mod fixture;
 mod headlines;
 mod kinds;
 mod lengths;
+mod meant;
 mod news;
 mod nodes;
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub use compare::compare;
 pub use comparison::{Comparison, GroupRate, Headline, Matched, NodeChange, Part, PartChange, Unmatched};
 pub use evidence::{Change, LEAST_WINDOWS, Uncertainty};
 pub use kinds::{Kind, KindChange, Kinds, PercentileChange, compare_kinds};
+pub use meant::Meant;
 pub use news::{FALSE_NEWS, Floor};
 pub use step::Step;
 pub use tree::{Node, NodeId, Tree};

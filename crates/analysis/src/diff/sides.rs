@@ -3,8 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::collect::{GroupTime, Side};
-use super::comparison::Part;
+use super::collect::Side;
 use super::evidence::{Amount, Change, judged, unjudged};
 use super::news::Floor;
 use super::series::Series;
@@ -28,10 +27,8 @@ impl<'s> Sides<'s> {
         let mut leaves = HashMap::new();
         for (group, time) in a.groups.iter().filter(|_| keeps_same_waits) {
             let Some(other) = b.groups.get(group) else { continue };
-            let both = time.waits.leaves.iter();
-            leaves.extend(
-                both.filter_map(|(leaf, waits)| Some((*leaf, [waits, other.waits.leaves.get(leaf)?]))),
-            );
+            let both = time.waits.iter();
+            leaves.extend(both.filter_map(|(leaf, waits)| Some((*leaf, [waits, other.waits.get(leaf)?]))));
         }
         Sides { a: &a.windows, b: &b.windows, floor, leaves, keeps_same_waits }
     }
@@ -47,14 +44,8 @@ impl<'s> Sides<'s> {
         self.change([a, b], self.leaves.get(&node).copied())
     }
 
-    pub fn part_change(&self, part: Part, [a, b]: [&Series; 2], times: [&GroupTime; 2]) -> Change {
-        let waits = match part {
-            Part::State(state) if self.keeps_same_waits => {
-                let [a, b] = times.map(|time| time.waits.states.get(&state));
-                a.zip(b).map(|(a, b)| [a, b])
-            }
-            Part::State(_) | Part::Running => None,
-        };
-        self.change([a, b], waits)
+    /// `waits` are those of both sides, if both have some.
+    pub fn part_change(&self, both: [&Series; 2], waits: Option<[&Waits; 2]>) -> Change {
+        self.change(both, waits.filter(|_| self.keeps_same_waits))
     }
 }

@@ -4,8 +4,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use wallprof_model::State;
+
 use super::collect::Group;
+use super::comparison::Part;
+use super::meant::{Meant, Votes};
 use super::step::{Step, Walked};
+use crate::interest::Class;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
@@ -49,6 +54,8 @@ pub struct Tree {
     steps: Vec<Walked>,
     step_ids: HashMap<Step, u32>,
     children: HashMap<(NodeId, u32), NodeId>,
+    /// Of leaves: what their waits mean.
+    votes: HashMap<NodeId, Votes>,
 }
 
 impl Default for Tree {
@@ -60,6 +67,7 @@ impl Default for Tree {
             steps: Vec::new(),
             step_ids: HashMap::new(),
             children: HashMap::new(),
+            votes: HashMap::new(),
         }
     }
 }
@@ -118,6 +126,37 @@ impl Tree {
         let mut path: Vec<&Step> = self.upwards(id).filter_map(|id| self.step(id)).collect();
         path.reverse();
         path
+    }
+
+    /// The names of [`Tree::path`] as in folded stacks, with the meaning of a leaf's waits before its state.
+    pub fn names(&self, id: NodeId) -> Vec<String> {
+        let mut names: Vec<String> = self.path(id).iter().map(ToString::to_string).collect();
+        if let Some(meant) = self.meant(id) {
+            names.insert(names.len().saturating_sub(1), format!("[{meant}]"));
+        }
+        names
+    }
+
+    /// What the waits of a leaf mean. `None`: the leaf's waits have no meaning, or the node is no leaf.
+    pub fn meant(&self, leaf: NodeId) -> Option<&Meant> {
+        self.votes.get(&leaf)?.most()
+    }
+
+    pub(crate) fn votes(&mut self, leaf: NodeId) -> &mut Votes {
+        self.votes.entry(leaf).or_default()
+    }
+
+    /// The line of the ledger that the time of a leaf in this state belongs to.
+    pub(crate) fn part_of(&self, leaf: NodeId, state: State) -> Part {
+        self.meant(leaf).map_or(Part::State(state), |meant| Part::Meant(state, meant.clone()))
+    }
+
+    /// `None` for a node that is no leaf.
+    pub(crate) fn class(&self, id: NodeId) -> Option<Class> {
+        match self.step(id)? {
+            Step::State(state) => Some(self.part_of(id, *state).class()),
+            _ => None,
+        }
     }
 
     pub(crate) fn group_node(&mut self, group: &Group) -> NodeId {

@@ -17,6 +17,13 @@ impl Waits {
         self.entries.insert(at, (start, ns));
     }
 
+    /// The waits of all of these.
+    pub fn merged<'w>(all: impl Iterator<Item = &'w Waits>) -> Self {
+        let mut entries: Vec<(MonoNs, u64)> = all.flat_map(Waits::iter).collect();
+        entries.sort_unstable();
+        Waits { entries }
+    }
+
     pub fn count(&self) -> usize {
         self.entries.len()
     }

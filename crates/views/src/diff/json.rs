@@ -9,7 +9,8 @@
 //!   "floor": { "ns", "share" },
 //!   "threads": [ { "process", "thread", "a_threads", "b_threads" } ],          — compared, by their names
 //!   "only_a": [ { "process", "thread", "threads", "running_ns", "late_ns" } ], "only_b": …,
-//!   "states": [ { "process", "thread", "state", C } ],      — "running" is user and kernel together
+//!   "states": [ { "process", "thread", "state", "meaning": null|"row lock of postgresql", C } ],
+//!                                                         — "running" is user and kernel together
 //!   "spans": [ { "process", "kind", "source", "a_count", "b_count",
 //!                "percentiles": [ { "share", "a_ns", "b_ns", "p" (null: too few), "news" } ] } ],  — of both sides
 //!   "stacks": [ { "process", "thread", "stack": ["main", …, "[blocked:lock]"], "leaf", "rank", "rest": null|{ C }, C } ] }
@@ -150,6 +151,8 @@ struct StateJson<'a> {
     process: &'a str,
     thread: &'a str,
     state: String,
+    /// What the waits are for: `row lock of postgresql`.
+    meaning: Option<String>,
     #[serde(flatten)]
     change: ChangeJson,
 }
@@ -198,6 +201,7 @@ fn states(comparison: &Comparison) -> Vec<StateJson<'_>> {
         process: &part.group.process,
         thread: &part.group.thread,
         state: part.part.label(),
+        meaning: part.part.meant().map(ToString::to_string),
         change: ChangeJson::of(&part.change, part.is_news),
     });
     parts.collect()
@@ -236,7 +240,7 @@ fn stack(comparison: &Comparison, id: NodeId) -> Option<StackJson<'_>> {
     Some(StackJson {
         process: &group.process,
         thread: &group.thread,
-        stack: tree.path(id).iter().map(ToString::to_string).collect(),
+        stack: tree.names(id),
         leaf: matches!(tree.step(id), Some(Step::State(_))),
         rank: ranked.map(|(at, _)| at + 1),
         rest: rest.map(|(_, headline)| ChangeJson::of(&headline.change, true)),

@@ -60,7 +60,9 @@ fn drawn(diff: &Diff<'_>, frame: &Box, largest_ns: f64) -> Drawn {
 fn name(diff: &Diff<'_>, node: NodeId) -> String {
     let tree = &diff.comparison.tree;
     match (tree.step(node), tree.group(node)) {
-        (Some(step), _) => step.to_string(),
+        (Some(step), _) => {
+            tree.meant(node).map_or_else(|| step.to_string(), |meant| format!("[{meant}] {step}"))
+        }
         (None, Some(group)) => group_name(group, &Style::plain()),
         (None, None) => "all threads in both".into(),
     }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use wallprof_analysis::Class;
 use wallprof_analysis::diff::{
-    Change, GroupRate, Headline, KindChange, LEAST_WINDOWS, Part, PartChange, PercentileChange, Step,
+    Change, GroupRate, Headline, KindChange, LEAST_WINDOWS, PartChange, PercentileChange, Step,
 };
 
 use super::amount::{margin, mark, rate, signed, whole_ns};
@@ -21,9 +21,10 @@ use crate::units::{counted, time};
 const MOST_ROWS: usize = 20;
 const MOST_THREADS: usize = 8;
 
-/// Columns of a line's thread and state.
-const NAME: usize = 28;
-const STATE: usize = 16;
+/// Columns of a line's thread and state, and of both in a narrow terminal.
+const NAME: usize = 24;
+const STATE: usize = 20;
+const NARROW: usize = 16;
 
 const ORDER: &str = "largest difference first, voluntary waits last";
 
@@ -89,7 +90,11 @@ fn write_kinds(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &St
     write_title(out, "Spans", "the kinds whose durations differ", style)?;
     let numbers = [right("A", 10), right("B", 10), right("change", 9)].concat();
     let names = name_columns(style);
-    let head = format!("  {} {}{numbers}", left("kind", names, style), left("percentile", STATE, style));
+    let head = format!(
+        "  {} {}{numbers}",
+        left("kind", names, style),
+        left("percentile", state_columns(style), style)
+    );
     writeln!(out, "{}", style.paint(Ink::Faint, &head))?;
     let most = rows.most(MOST_ROWS);
     for kind in kinds.iter().take(most) {
@@ -131,7 +136,7 @@ fn write_percentile(
         out,
         "  {} {}{times}{}{}",
         style.paint(Ink::Strong, &left(name, name_columns(style), style)),
-        left(&format!("P{}", found.share * 100.0), STATE, style),
+        left(&format!("P{}", found.share * 100.0), state_columns(style), style),
         style.paint(ink, &right(&format!("{sign}{} %", percent.abs()), 9)),
         style.paint(Ink::Faint, verdict),
     )
@@ -148,14 +153,16 @@ fn write_parts(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &St
     write_head(out, style)?;
     let most = rows.most(MOST_ROWS);
     for part in parts.iter().take(most) {
-        write_line(out, (&group_name(&part.group, style), &part.part.label()), &part.change, style)?;
+        let label =
+            part.part.meant().map_or_else(|| part.part.label(), |meant| style.name(&meant.name).into());
+        write_line(out, (&group_name(&part.group, style), &label), &part.change, style)?;
     }
     write_left_out(out, parts.len().saturating_sub(most), style)
 }
 
 /// Whether a part is a voluntary wait.
 fn is_voluntary(part: &PartChange) -> bool {
-    matches!(part.part, Part::State(state) if Class::of(state) == Class::Voluntary)
+    part.part.class() == Class::Voluntary
 }
 
 fn write_stacks(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
@@ -169,16 +176,18 @@ fn write_stacks(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &S
     for headline in headlines.iter().take(most) {
         let group = diff.comparison.tree.group(headline.node);
         let name = group.map_or_else(|| "all".into(), |group| group_name(group, style));
-        write_line(out, (&name, &state_label(diff, headline)), &headline.change, style)?;
+        write_line(out, (&name, &state_label(diff, headline, style)), &headline.change, style)?;
         write_wrapped(out, ("", 4), &place_words(diff, headline, style), style)?;
     }
     write_left_out(out, headlines.len().saturating_sub(most), style)
 }
 
-/// The state a stack ends in; a function's time may be in several.
-fn state_label(diff: &Diff<'_>, headline: &Headline) -> String {
-    match diff.comparison.tree.step(headline.node) {
-        Some(Step::State(state)) => state.label(),
+/// What a stack's waits mean, or the state that a stack ends in; a function's time may be in several.
+fn state_label(diff: &Diff<'_>, headline: &Headline, style: &Style) -> String {
+    let tree = &diff.comparison.tree;
+    match (tree.step(headline.node), tree.meant(headline.node)) {
+        (_, Some(meant)) => style.name(&meant.name).into(),
+        (Some(Step::State(state)), None) => state.label(),
         _ if headline.is_rest => "other below".into(),
         _ => "all below".into(),
     }
@@ -197,13 +206,20 @@ fn place_words(diff: &Diff<'_>, headline: &Headline, style: &Style) -> Vec<Word>
 
 fn write_head(out: &mut impl Write, style: &Style) -> io::Result<()> {
     let numbers = [right("A", 10), right("B", 10), right("change", 11)].concat();
-    let head =
-        format!("  {} {}{numbers}", left("thread", name_columns(style), style), left("state", STATE, style));
+    let head = format!(
+        "  {} {}{numbers}",
+        left("thread", name_columns(style), style),
+        left("state", state_columns(style), style)
+    );
     writeln!(out, "{}", style.paint(Ink::Faint, &head))
 }
 
 fn name_columns(style: &Style) -> usize {
-    if style.columns() < 100 { 16 } else { NAME }
+    if style.columns() < 100 { NARROW } else { NAME }
+}
+
+fn state_columns(style: &Style) -> usize {
+    if style.columns() < 100 { NARROW } else { STATE }
 }
 
 fn write_line(
@@ -217,7 +233,7 @@ fn write_line(
     let names = format!(
         "  {} {}",
         style.paint(Ink::Strong, &left(name, name_columns(style), style)),
-        left(state, STATE, style)
+        left(state, state_columns(style), style)
     );
     let margin = margin(change, style);
     let margin = left(&margin, width(&margin).max(if mark(change).is_empty() { 0 } else { 10 }), style);

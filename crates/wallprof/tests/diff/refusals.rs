@@ -106,6 +106,7 @@ fn a_longer_recording_with_longer_waits() {
     let back = json(&b, &a);
     let lock = back["states"].as_array().unwrap().iter().find(|state| state["state"] == "blocked:lock");
     assert_eq!(lock.unwrap()["difference_ns"], -25_000_000);
+    assert_eq!(lock.unwrap()["meaning"], serde_json::Value::Null);
     assert_eq!(text(&a, &b, &["--json"]), text(&a, &b, &["--json"]));
     assert!(text(&a, &b, &[]).contains("+25.0 ms"));
 }
