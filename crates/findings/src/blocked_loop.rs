@@ -50,6 +50,11 @@ const WAIT_FOR_WORK: &str = "its wait for work";
 /// The meaning of a wait for the one client of a database's backend.
 const CLIENT_IDLE: &str = "client idle";
 
+/// The meanings of Node.js' calls that wait.
+const CHILD_PROCESS: &str = "child process";
+const ATOMICS_WAIT: &str = "Atomics.wait";
+const CALLS_OF_NODE: [&str; 2] = [CHILD_PROCESS, ATOMICS_WAIT];
+
 /// Of the samples of what computed, those that have a function in which it is said to have been.
 const LEAST_PERCENT_INSIDE: usize = 80;
 
@@ -71,7 +76,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     let loops = loops(evidence);
     let mut blocks: HashMap<u64, (Called, &str)> = HashMap::new();
     let mut cases = Vec::new();
-    for case in evidence.cases().filter(|case| is_block(case) && !reported.has(case)) {
+    for case in evidence.cases().filter(|case| is_block(case, evidence) && !reported.has(case)) {
         let known = loops.get(&case.thread).zip(case.callers.as_ref());
         let called =
             known.and_then(|(known, callers)| Some((callers.first_beyond(known.callers)?, known.place)));
@@ -214,8 +219,11 @@ fn conclude<'e>(
     Some(problem.conclude(title, advice))
 }
 
-/// `, inside back_off`: the innermost function, where it is another one.
+/// `, inside back_off`: the innermost function, where it is another one, and no part of a call that is named.
 fn inside(problem: &Problem<'_>, function: &str) -> String {
+    if CALLS_OF_NODE.iter().any(|name| means(problem.cases[0], name)) {
+        return String::new();
+    }
     let site = problem.site();
     let innermost = site.as_ref().and_then(|site| site.functions.first());
     innermost
@@ -226,6 +234,8 @@ fn inside(problem: &Problem<'_>, function: &str) -> String {
 
 pub(super) fn waiting(case: &Case) -> &'static str {
     match case.reason {
+        _ if means(case, CHILD_PROCESS) => "waiting for a child process",
+        _ if means(case, ATOMICS_WAIT) => "waiting for another thread (Atomics.wait)",
         _ if case.is_asleep() => "asleep",
         StallReason::Blocked(Reason::Child) => "waiting for a child process",
         StallReason::Blocked(Reason::Network) => "waiting for the network",
@@ -234,13 +244,24 @@ pub(super) fn waiting(case: &Case) -> &'static str {
     }
 }
 
+fn means(case: &Case, name: &str) -> bool {
+    case.meaning.as_ref().is_some_and(|meaning| meaning.name == name)
+}
+
+/// Whether its thread is in a call that waits for as long as it takes, which is voluntary outside of a loop. Workers
+/// wait for work in Atomics.wait, the first thread of Node.js does not.
+fn is_blocking_call(case: &Case, evidence: &Evidence) -> bool {
+    let is_first = || evidence.thread(case.thread).is_some_and(|thread| thread.tid == thread.pid);
+    means(case, CHILD_PROCESS) || means(case, ATOMICS_WAIT) && is_first()
+}
+
 /// A long wait that no other rule is about, and at which no loop is idle.
-fn is_block(case: &Case) -> bool {
+fn is_block(case: &Case, evidence: &Evidence) -> bool {
     let blocks = matches!(
         case.reason,
         StallReason::Blocked(Reason::Child | Reason::Network | Reason::Pipe | Reason::Ipc)
     );
-    let is_wanted = case.is_asleep() || blocks && case.meaning.is_none();
+    let is_wanted = case.is_asleep() || blocks && case.meaning.is_none() || is_blocking_call(case, evidence);
     is_wanted && case.duration_ns() >= SHORTEST_BLOCK_NS
 }
 
@@ -257,7 +278,7 @@ struct Polls {
 fn loops(evidence: &Evidence) -> HashMap<ThreadKey, Loop<'_>> {
     let mut places: BTreeMap<ThreadKey, BTreeMap<(&Callers, &str), Polls>> = BTreeMap::new();
     for case in evidence.cases() {
-        let callers = case.callers.as_deref().filter(|_| case.voluntary);
+        let callers = case.callers.as_deref().filter(|_| case.voluntary && !is_blocking_call(case, evidence));
         let place = callers.zip(case.syscall.as_deref()).and_then(|(callers, syscall)| match case.reason {
             StallReason::Blocked(Reason::Poll) => Some((callers, syscall)),
             StallReason::Blocked(Reason::Wait) => callers.wait_for_work().then_some((callers, WAIT_FOR_WORK)),
@@ -482,6 +503,46 @@ mod tests {
         assert!(blocked[0].contains(words), "{blocked:#?}");
         let pool = "tokio::runtime::blocking::pool::Inner::run";
         assert_eq!(titles(pool, pool), [""; 0]);
+    }
+
+    /// Node.js waits for a child in a loop inside of the loop, and for other threads on a condition variable.
+    #[test]
+    fn call_of_node_that_waits_is_named_and_a_worker_waits_for_work_there() {
+        let titles = |name: &str, reason: Reason, is_first: bool| -> Vec<String> {
+            let meaning = Meaning {
+                name: name.into(),
+                software: Some("node".into()),
+                idle: true,
+                holder: true,
+                source: MeaningSource::Stack,
+            };
+            let mut fixture = Fixture::new();
+            let info = &mut fixture.threads[0].info;
+            info.tid = if is_first { info.pid } else { info.tid };
+            for turn in 0..20 {
+                fixture.stall(idle(turn, "epoll_pwait", 50));
+                let call = StallRecord {
+                    user: Some(stack(&["epoll_pwait", "run", "Spawn", "serve_request", "run_loop", "main"])),
+                    syscall: Some("epoll_pwait".into()),
+                    meaning: Some(Arc::new(meaning.clone())),
+                    ..block(turn, reason, 30)
+                };
+                fixture.stall(call);
+            }
+            findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
+        };
+        for is_first in [true, false] {
+            let found = titles(CHILD_PROCESS, Reason::Poll, is_first);
+            assert_eq!(found.len(), 1, "{found:#?}");
+            assert!(found[0].contains(" 20 times, 600 ms in all"), "{found:#?}");
+            assert!(found[0].contains("was waiting for a child process in serve_request. "), "{found:#?}");
+        }
+        let found = titles(ATOMICS_WAIT, Reason::Wait, true);
+        assert!(
+            found[0].contains("waiting for another thread (Atomics.wait) in serve_request."),
+            "{found:#?}"
+        );
+        assert_eq!(titles(ATOMICS_WAIT, Reason::Wait, false), [""; 0]);
     }
 
     #[test]

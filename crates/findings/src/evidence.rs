@@ -95,6 +95,7 @@ impl Period {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadTotals {
     pub pid: u32,
+    pub tid: u32,
     pub comm: Arc<str>,
     pub process: Arc<str>,
     /// As `docker ps` shows it.
@@ -547,6 +548,7 @@ fn joined_slices(cases: Vec<Case>) -> Vec<Case> {
 fn totals(thread: &Thread) -> ThreadTotals {
     ThreadTotals {
         pid: thread.info.pid,
+        tid: thread.info.tid,
         comm: thread.info.comm.as_str().into(),
         process: thread.info.process.as_str().into(),
         container: thread.info.container().map(|container| short_container(&container).into()),

@@ -16,7 +16,7 @@ use super::case::{Case, across_processes, grouped, mostly};
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
-use super::{lock, wording};
+use super::{lock, network_wait, wording};
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "lock-wait",
@@ -33,6 +33,9 @@ const PINNED_ADVICE: &str = "Take a ReentrantLock in place of `synchronized` aro
 
 const SPACE_ADVICE: &str = "Let the readers take what they read faster, or let there be more of them. More space helps \
     where they are slow for moments only.";
+
+/// The meaning of a backend's wait for a client that reads slowly. The backend polls two things besides.
+const SEND_BUFFER: &str = "space in the send buffer";
 
 /// Which lock: the one of its process; its address in a process; what it is called, where the threads of a program
 /// say so by their wakeups; else where it is waited for.
@@ -90,6 +93,9 @@ fn advice(cases: &[&Case], evidence: &Evidence) -> String {
     if let Some(meaning) = meaning.filter(|meaning| !meaning.holder) {
         if &*meaning.name == "pinned virtual thread" {
             return PINNED_ADVICE.to_owned();
+        }
+        if &*meaning.name == SEND_BUFFER {
+            return network_wait::ADVICE_ON_SPACE.to_owned();
         }
         return format!("Make the {} faster, or do not wait for it on this path.", meaning.name);
     }
@@ -277,10 +283,13 @@ mod tests {
     }
 
     #[test]
-    fn pinned_virtual_thread_has_an_advice_of_its_own() {
+    fn waits_without_a_holder_have_an_advice_of_their_own() {
         let found = Fixture::only_finding([said(1, "pinned virtual thread", false, 25_000_000)]);
         assert!(found.title.contains("waited for a pinned virtual thread in"), "{}", found.title);
         assert!(found.advice.contains("ReentrantLock"), "{}", found.advice);
+        let found = Fixture::only_finding([said(1, SEND_BUFFER, false, 25_000_000)]);
+        assert!(found.title.contains("waited for space in the send buffer in"), "{}", found.title);
+        assert!(found.advice.starts_with("The other end reads more slowly"), "{}", found.advice);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
+pub(super) const ADVICE_ON_SPACE: &str = "The other end reads more slowly than this one writes, or the network between \
+    them is slow. Send less, or let another thread send.";
+
 const ADVICE_ON_ITS_WAY: &str = "The kernel keeps the last part of a request back until the part before it is acknowledged, \
     about 40 ms (Nagle's algorithm and delayed acknowledgements): write a request at once (writev, MSG_MORE), or set \
     TCP_NODELAY. Longer delays are packets that were lost (`nstat`: TcpRetransSegs).";
@@ -61,11 +64,7 @@ fn conclude<'e>(problem: Problem<'e>, name: &str, peer: &Peer, evidence: &Eviden
             "Look at what the other end did meanwhile. Ask for several things at once, or go on with other work \
              until the answer is there.",
         ),
-        Awaited::Space => (
-            format!("space in the send buffer to {name}"),
-            "The other end reads more slowly than this one writes, or the network between them is slow. Send less, \
-             or let another thread send.",
-        ),
+        Awaited::Space => (format!("space in the send buffer to {name}"), ADVICE_ON_SPACE),
         Awaited::Connection => (
             format!("a connection to {name}"),
             "Keep connections open, and make them before they are needed.",
