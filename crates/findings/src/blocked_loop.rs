@@ -221,7 +221,7 @@ fn conclude<'e>(
 
 /// `, inside back_off`: the innermost function, where it is another one, and no part of a call that is named.
 fn inside(problem: &Problem<'_>, function: &str) -> String {
-    if CALLS_OF_NODE.iter().any(|name| means(problem.cases[0], name)) {
+    if is_call_of_node(problem.cases[0]) {
         return String::new();
     }
     let site = problem.site();
@@ -246,6 +246,11 @@ pub(super) fn waiting(case: &Case) -> &'static str {
 
 fn means(case: &Case, name: &str) -> bool {
     case.meaning.as_ref().is_some_and(|meaning| meaning.name == name)
+}
+
+/// Whether its thread is in one of Node.js' calls that wait.
+pub(super) fn is_call_of_node(case: &Case) -> bool {
+    CALLS_OF_NODE.iter().any(|name| means(case, name))
 }
 
 /// Whether its thread is in a call that waits for as long as it takes, which is voluntary outside of a loop. Workers

@@ -24,6 +24,7 @@ use wallprof_model::{
     short_container,
 };
 
+use super::accept_queue::{Accepts, accepts};
 use super::callers::{Callers, ProgramFunctions};
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
 use super::disk_limit::{HeldBack, held_back};
@@ -427,6 +428,19 @@ impl Evidence {
         pids.sort_unstable();
         let all = pids.into_iter().flat_map(|pid| upstreams(&self.process_counters[pid]));
         all.filter(|upstream| !self.is_left_out(upstream.thread))
+    }
+
+    /// The connections that waited for processes that findings may be about.
+    pub(super) fn accepts(&self) -> impl Iterator<Item = Accepts<'_>> {
+        let mut pids: Vec<&u32> = self.process_counters.keys().collect();
+        pids.sort_unstable();
+        let all = pids.into_iter().flat_map(|pid| accepts(&self.process_counters[pid]));
+        all.filter(|accepts| !self.is_left_out(accepts.thread))
+    }
+
+    /// All stalls of a thread, by start.
+    pub(super) fn cases_of(&self, thread: ThreadKey) -> impl Iterator<Item = &Case> {
+        self.during(thread, MonoNs(0), MonoNs(u64::MAX))
     }
 
     /// Long busy periods of threads that findings may be about.

@@ -192,20 +192,46 @@ pub fn upstream(
     waited_ms: u64,
     longest_ms: u64,
 ) -> Vec<CounterTrack> {
-    let sum = |name: &str, unit, value, scale| {
-        counter(&format!("{name} {address}"), CounterKind::Sum, unit, &[(500, 0), (9_000, value)], scale)
-    };
-    let level =
-        |name: String, unit, value, scale| counter(&name, CounterKind::Level, unit, &[(9_000, value)], scale);
-    let mut tracks = vec![
-        sum("upstream.waited", CounterUnit::Ns, waited_ms, 1e6),
-        sum("upstream.requests", CounterUnit::Count, requests, 1.0),
-        level(format!("upstream.longest {address}"), CounterUnit::Ns, longest_ms, 1e6),
-    ];
-    let named = |comm| level(format!("upstream.process {address} {comm}"), CounterUnit::Plain, 4711, 1.0);
+    let mut tracks = waited("upstream", "requests", number, address, (requests, waited_ms, longest_ms));
+    let name = |comm: &str| format!("upstream.process {address} {comm}");
+    let named = |comm| counter(&name(comm), CounterKind::Level, CounterUnit::Plain, &[(9_000, 4711)], 1.0);
     tracks.extend(process.map(named));
     tracks.iter_mut().for_each(|track| track.counter.thread = Some(ThreadKey(number)));
     tracks
+}
+
+/// The counters of `(how many, ms in all, ms of the longest)` that waited at an address, of a thread's process.
+pub fn waited(
+    what: &str,
+    many: &str,
+    number: u32,
+    address: &str,
+    (count, total_ms, longest_ms): (u64, u64, u64),
+) -> Vec<CounterTrack> {
+    let sum = |name: &str, unit, value, scale| {
+        counter(
+            &format!("{what}.{name} {address}"),
+            CounterKind::Sum,
+            unit,
+            &[(500, 0), (9_000, value)],
+            scale,
+        )
+    };
+    let longest = format!("{what}.longest {address}");
+    let mut tracks = vec![
+        sum("waited", CounterUnit::Ns, total_ms, 1e6),
+        sum(many, CounterUnit::Count, count, 1.0),
+        counter(&longest, CounterKind::Level, CounterUnit::Ns, &[(9_000, longest_ms)], 1e6),
+    ];
+    tracks.iter_mut().for_each(|track| track.counter.thread = Some(ThreadKey(number)));
+    tracks
+}
+
+/// A count of a thread's process at some milliseconds.
+pub fn sum(name: &str, number: u32, readings: &[(u64, u64)]) -> CounterTrack {
+    let mut track = counter(name, CounterKind::Sum, CounterUnit::Count, readings, 1.0);
+    track.counter.thread = Some(ThreadKey(number));
+    track
 }
 
 fn of_the_process(mut track: CounterTrack) -> CounterTrack {

@@ -6,6 +6,7 @@
 //! lies inside the allocator, is not reported again as a plain wait for a lock. `docs/findings.md` describes
 //! for users what each rule reports, its limits, and when it is wrong.
 
+mod accept_queue;
 mod allocator_lock;
 mod barrier_wait;
 mod blocked_loop;
@@ -99,6 +100,7 @@ pub static RULES: &[RuleSpec] = &[
     lock_wait::RULE,
     blocked_loop::RULE,
     pool_exhausted::RULE,
+    accept_queue::RULE,
     major_fault::RULE,
     slow_fault::RULE,
     cpu_throttling::RULE,
@@ -123,6 +125,7 @@ pub fn reads_process_counter(name: &str) -> bool {
         || memory_group::reads_counter(name)
         || disk_limit::reads_counter(name)
         || upstream::reads_counter(name)
+        || accept_queue::reads_counter(name)
 }
 
 /// The rule of this name.

@@ -401,7 +401,7 @@ fn doing(all: &[Exhausted], evidence: &Evidence) -> (String, &'static str) {
 }
 
 /// `waiting for DNS in uv__getaddrinfo_work`, `waiting for a disk in uv__fs_read`.
-fn waiting(case: &Case) -> String {
+pub(super) fn waiting(case: &Case) -> String {
     let words = match (&case.meaning, case.reason) {
         _ if case.is_asleep() => blocked_loop::waiting(case).into(),
         (Some(meaning), _) => format!("waiting for {}", meaning.name),

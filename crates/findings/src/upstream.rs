@@ -27,7 +27,7 @@ const LONG: u64 = 1_000;
 /// ten times a second, so that one slow answer of many that are quick is seen by chance.
 const FEW: u64 = 3;
 const SLOW: u64 = 200;
-const READ_EVERY_NS: u64 = 100_000_000;
+pub(super) const READ_EVERY_NS: u64 = 100_000_000;
 
 const ADVICE: &str = "Record the upstream too, to see what it does meanwhile. Cache its answers, ask for them in \
                       parallel, or give it more workers.";
@@ -49,34 +49,53 @@ pub(super) struct Upstream<'t> {
 
 /// The upstreams of a process, by its counters.
 pub(super) fn upstreams(tracks: &[CounterTrack]) -> Vec<Upstream<'_>> {
-    let of = |prefix: &'static str| {
-        tracks.iter().filter_map(move |track| {
-            Some((track.counter.thread?, track.counter.name.strip_prefix(prefix)?, track))
-        })
-    };
-    let value = |prefix, thread, address, value: fn(&CounterTrack) -> u64| {
-        of(prefix)
-            .find(|(of, name, _)| (*of, *name) == (thread, address))
-            .map_or(0, |(.., track)| value(track))
-    };
-    let found = of(WAITED).map(|(thread, address, track)| Upstream {
+    let found = waited(tracks, [WAITED, REQUESTS, LONGEST]).map(|(thread, address, delays)| Upstream {
         thread,
         address,
-        delays: Delays {
-            count: value(REQUESTS, thread, address, grown),
-            total_ns: grown(track),
-            max_ns: value(LONGEST, thread, address, most).min(grown(track)),
-        },
-        process: of(PROCESS).find_map(|(of, name, track)| {
+        delays,
+        process: of_kind(tracks, PROCESS).find_map(|(of, name, track)| {
             let (its, comm) = name.split_once(' ').filter(|_| of == thread)?;
             (its == address).then(|| (comm, u32::try_from(most(track)).unwrap_or(0)))
         }),
     });
-    found.filter(|upstream| upstream.delays.count > 0).collect()
+    found.collect()
+}
+
+/// What has waited at each address, by the thread whose process the counters with these names are of: their sum, how
+/// many, and the longest.
+pub(super) fn waited<'t>(
+    tracks: &'t [CounterTrack],
+    [total, count, longest]: [&'static str; 3],
+) -> impl Iterator<Item = (ThreadKey, &'t str, Delays)> {
+    let value = move |prefix, thread, address, value: fn(&CounterTrack) -> u64| {
+        of_kind(tracks, prefix)
+            .find(|(of, name, _)| (*of, *name) == (thread, address))
+            .map_or(0, |(.., track)| value(track))
+    };
+    let found = of_kind(tracks, total).map(move |(thread, address, track)| {
+        let delays = Delays {
+            count: value(count, thread, address, grown),
+            total_ns: grown(track),
+            max_ns: value(longest, thread, address, most).min(grown(track)),
+        };
+        (thread, address, delays)
+    });
+    found.filter(|(.., delays)| delays.count > 0)
+}
+
+/// The counters whose names begin so, each with the rest of its name.
+fn of_kind<'t>(
+    tracks: &'t [CounterTrack],
+    prefix: &'static str,
+) -> impl Iterator<Item = (ThreadKey, &'t str, &'t CounterTrack)> {
+    let rest = move |track: &'t CounterTrack| {
+        Some((track.counter.thread?, track.counter.name.strip_prefix(prefix)?, track))
+    };
+    tracks.iter().filter_map(rest)
 }
 
 /// A sum counts from its first value on.
-fn grown(track: &CounterTrack) -> u64 {
+pub(super) fn grown(track: &CounterTrack) -> u64 {
     let ends = track.points.first().zip(track.points.last());
     ends.map_or(0, |((_, first), (_, last))| (last - first).max(0.0) as u64)
 }
@@ -113,11 +132,9 @@ fn conclude<'e>(upstreams: &[Upstream<'e>], evidence: &'e Evidence) -> Option<Co
     });
     let threads: BTreeSet<ThreadKey> = upstreams.iter().map(|upstream| upstream.thread).collect();
     let threads: Vec<ThreadKey> = threads.into_iter().collect();
-    let unit = evidence.unit_ns();
-    let is_often = delays.count >= FEW
-        && delays.max_ns >= unit.saturating_mul(SLOW)
-        && is_share(delays.total_ns, 100, wall_ns(evidence, &threads));
-    if !is_often && delays.max_ns < unit.saturating_mul(LONG) || delays.is_negligible(evidence, &threads) {
+    if !is_worth_a_finding(delays, wall_ns(evidence, &threads), evidence)
+        || delays.is_negligible(evidence, &threads)
+    {
         return None;
     }
     // Counters are of processes.
@@ -147,6 +164,15 @@ fn conclude<'e>(upstreams: &[Upstream<'e>], evidence: &'e Evidence) -> Option<Co
     let most_ns = wall_ns(evidence, &threads).max(delays.max_ns);
     let delays = Delays { total_ns: delays.total_ns.min(most_ns), ..delays };
     Some(Problem { threads, delays, cases: Vec::new() }.conclude(title, ADVICE))
+}
+
+/// Whether requests waited so often, or one for so long, where `whole_ns` could have been waited.
+pub(super) fn is_worth_a_finding(delays: Delays, whole_ns: u64, evidence: &Evidence) -> bool {
+    let unit = evidence.unit_ns();
+    let is_often = delays.count >= FEW
+        && delays.max_ns >= unit.saturating_mul(SLOW)
+        && is_share(delays.total_ns, 100, whole_ns);
+    is_often || delays.max_ns >= unit.saturating_mul(LONG)
 }
 
 /// `the upstream 127.0.0.1:9000 (python3 4711)`.

@@ -4,6 +4,7 @@
 //! Owns the schedule of readings, and that a value is emitted only when it changed. The cost is bounded: a
 //! reading that takes long comes less often.
 
+mod accepts;
 mod activity;
 mod disk_limits;
 mod folder;
@@ -19,6 +20,7 @@ mod stock;
 mod switches;
 mod text;
 mod upstreams;
+mod waited;
 
 pub(crate) use folder::Folder;
 pub(crate) use netlink::SocketList;

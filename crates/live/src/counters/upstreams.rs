@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long the requests of a server wait for the answers of others: a proxy's for its upstreams, an application's
-//! for its database. Such a server sleeps in epoll meanwhile, as it does without a request.
+//! for its database. Such a server sleeps in epoll meanwhile, as it does without a request. And how long connections
+//! wait for the server itself ([`super::accepts`]).
 //!
 //! The evidence is in the kernel's list of connections: on the one that the server made, it was the last to send,
 //! and on one that it accepted, the other end was, before that. Where nobody waits for the server, as where a
@@ -18,16 +19,18 @@ use wallprof_model::{CounterKind, CounterUnit, MonoNs};
 use wallprof_probe::clock;
 
 use super::Reading;
+use super::accepts::{self, Accepts};
 use super::folder::Folder;
 use super::namespaces::NamespaceId;
 use super::netlink::{Connection, IPV4, IPV6, Protocol, SocketList};
 use super::pace::Pace;
 use super::sockets::socket_from_target;
 use super::stock::Stock;
+use super::waited::{LEAST_NS, Names, Waited};
 use crate::peers::Peers;
 
-/// A request that waits for less than this is not counted.
-const LEAST_NS: u64 = 10_000_000;
+const NAMES: Names =
+    Names { total: "upstream.waited", count: "upstream.requests", longest: "upstream.longest" };
 const MS: u64 = 1_000_000;
 /// An acknowledgement that comes later than this is the answer to a probe.
 const LATEST_ACKNOWLEDGEMENT_MS: u32 = 1_000;
@@ -56,6 +59,7 @@ pub struct Upstreams {
     homes: BTreeMap<NamespaceId, Home>,
     owners: Owners,
     waits: Waits,
+    accepts: Accepts,
     peers: Peers,
 }
 
@@ -108,13 +112,9 @@ struct Wait {
 #[derive(Debug, Default)]
 struct Upstream {
     local: Option<SocketAddr>,
-    waited_ns: u64,
-    requests: u64,
-    longest_ns: u64,
+    waited: Waited,
     process: Option<PeerProcess>,
     search_due: u64,
-    /// Its counters have started.
-    is_known: bool,
 }
 
 /// Who sent the last data on a connection.
@@ -134,6 +134,7 @@ impl Default for Upstreams {
             homes: BTreeMap::new(),
             owners: Owners::default(),
             waits: Waits::default(),
+            accepts: Accepts::default(),
             peers: Peers::default(),
         }
     }
@@ -168,9 +169,11 @@ impl Upstreams {
         }
         self.waits.see(at, &rows, &listening, &self.owners.by_inode);
         self.waits.name(at, &mut self.peers);
+        let waits_for_one = self.accepts.see(at, &rows, &self.owners.by_inode);
         self.pace.took(at, clock::thread_cpu_ns().saturating_sub(began));
         let is_client = |row: &Connection| !row.listens && listening.contains(&row.local.port());
-        if rows.iter().any(|row| is_client(row) && self.owners.by_inode.contains_key(&row.inode)) {
+        let is_served = |row: &Connection| is_client(row) && self.owners.by_inode.contains_key(&row.inode);
+        if waits_for_one || rows.iter().any(is_served) {
             self.served = Some(at);
         }
         // A recording may be short.
@@ -185,6 +188,7 @@ impl Upstreams {
     /// Passes the counters of a process, as of the look at `at`.
     pub fn pass(&mut self, pid: u32, at: MonoNs, take: &mut dyn FnMut(MonoNs, Reading<'_>)) {
         self.waits.pass(pid, at, take);
+        self.accepts.pass(pid, at, take);
     }
 }
 
@@ -218,13 +222,20 @@ impl Owners {
         let waits = |row: &Connection| {
             let is_accepted = listening.contains(&row.local.port());
             match last(row) {
+                _ if accepts::waits(row) => is_accepted,
                 Last::Own => !is_accepted && u64::from(row.sent_ago_ms) * MS >= LEAST_NS,
                 Last::Other => is_accepted && u64::from(row.received_ago_ms) * MS >= LEAST_NS,
                 Last::Unknown => false,
             }
         };
-        let is_known =
+        let is_of_known =
             |row: &Connection| self.by_inode.contains_key(&row.inode) || self.others.contains(&row.inode);
+        let listeners = rows.iter().filter(|row| row.listens && is_of_known(row));
+        let known_ports: HashSet<u16> = listeners.map(|row| row.local.port()).collect();
+        let is_known = |row: &Connection| match accepts::waits(row) {
+            true => known_ports.contains(&row.local.port()),
+            false => is_of_known(row),
+        };
         at.0 >= self.due && rows.iter().any(|row| !row.listens && waits(row) && !is_known(row))
     }
 
@@ -313,17 +324,13 @@ impl Waits {
     }
 
     fn count(&mut self, wait: &mut Wait, end: u64) {
-        let waited_ns = end.saturating_sub(wait.start);
-        if waited_ns < LEAST_NS {
+        if end.saturating_sub(wait.start) < LEAST_NS {
             return;
         }
         let key = self.key(wait);
         let upstream = self.upstreams.entry(key).or_default();
         upstream.local = Some(wait.local);
-        upstream.requests += u64::from(wait.counted_ns == 0);
-        upstream.waited_ns += waited_ns.saturating_sub(wait.counted_ns);
-        upstream.longest_ns = upstream.longest_ns.max(waited_ns);
-        wait.counted_ns = waited_ns.max(wait.counted_ns);
+        upstream.waited.add(wait.start, end, &mut wait.counted_ns);
     }
 
     fn key(&self, wait: &Wait) -> (u32, Option<SocketAddr>) {
@@ -350,24 +357,12 @@ impl Waits {
         let of_process = self.upstreams.range_mut((pid, None)..).take_while(|((of, _), _)| *of == pid);
         for ((_, address), upstream) in of_process {
             let address = address.map_or_else(|| "others".to_owned(), |address| address.to_string());
-            let mut sum = |at, name: &str, unit, value| {
-                take(at, Reading { name: &format!("{name} {address}"), kind: CounterKind::Sum, unit, value });
-            };
-            // A sum counts from its first value on.
-            if !std::mem::replace(&mut upstream.is_known, true) {
-                let before = MonoNs(at.0.saturating_sub(1));
-                sum(before, "upstream.waited", CounterUnit::Ns, 0);
-                sum(before, "upstream.requests", CounterUnit::Count, 0);
-            }
-            sum(at, "upstream.waited", CounterUnit::Ns, upstream.waited_ns);
-            sum(at, "upstream.requests", CounterUnit::Count, upstream.requests);
-            let mut level = |name: &str, unit, value| {
-                take(at, Reading { name, kind: CounterKind::Level, unit, value });
-            };
-            level(&format!("upstream.longest {address}"), CounterUnit::Ns, upstream.longest_ns);
+            upstream.waited.pass(&NAMES, &address, at, take);
             if let Some(PeerProcess { pid, comm }) = &upstream.process {
-                let pid = u64::from(pid.unwrap_or(0));
-                level(&format!("upstream.process {address} {comm}"), CounterUnit::Plain, pid);
+                let name = format!("upstream.process {address} {comm}");
+                let (kind, unit, value) =
+                    (CounterKind::Level, CounterUnit::Plain, u64::from(pid.unwrap_or(0)));
+                take(at, Reading { name: &name, kind, unit, value });
             }
         }
     }
@@ -482,8 +477,8 @@ mod tests {
         }
         let all = waits.upstreams.values();
         let sum = |of: fn(&Upstream) -> u64| all.clone().map(of).sum::<u64>();
-        let longest = all.clone().map(|upstream| upstream.longest_ns / MS).max().unwrap_or(0);
-        (sum(|upstream| upstream.requests), sum(|upstream| upstream.waited_ns) / MS, longest)
+        let longest = all.clone().map(|upstream| upstream.waited.longest_ns / MS).max().unwrap_or(0);
+        (sum(|upstream| upstream.waited.count), sum(|upstream| upstream.waited.total_ns) / MS, longest)
     }
 
     #[test]
@@ -556,7 +551,7 @@ mod tests {
             waits.see(MonoNs(u64::from(ms) * MS), &rows, &HashSet::from([LISTENS]), &owners);
         }
         assert_eq!(waits.upstreams.len(), MOST_ADDRESSES + 1);
-        assert_eq!(waits.upstreams[&(PROXY, None)].requests, 4);
+        assert_eq!(waits.upstreams[&(PROXY, None)].waited.count, 4);
         waits.upstreams.values_mut().for_each(|upstream| {
             upstream.process = Some(PeerProcess { pid: Some(4711), comm: "shop".into() });
         });

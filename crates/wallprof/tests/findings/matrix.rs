@@ -292,7 +292,8 @@ matrix! {
 }
 
 /// The rules that no part demands, each with the reason.
-const NOT_DEMANDED: [(&str, &str); 6] = [
+const NOT_DEMANDED: [(&str, &str); 7] = [
+    ("accept-queue", "it needs a server with clients: the case gunicorn-busy of `tests/causes` demands it"),
     ("barrier-wait", "the case openmp-uneven of `tests/causes` demands it"),
     ("compaction", "how fragmented memory is depends on the whole machine and on its history"),
     ("steal", "the test of an injected /proc/stat demands it"),
