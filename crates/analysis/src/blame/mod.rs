@@ -16,6 +16,7 @@
 //! Waits that were too short to be recorded one by one count as running.
 
 mod chain;
+mod holds;
 mod knots;
 #[cfg(test)]
 mod tests;

@@ -336,6 +336,73 @@ fn sleep_in_a_critical_section_is_a_part_of_it() {
     assert_eq!(after(&played(&["a", "b"], &stalls, "lock:unlock=-50%")), (100, 100, 100));
 }
 
+/// A wait in `acquire`, which the thread `holder` ends in `unlock`.
+fn acquire(thread: u32, start: u64, end: u64, holder: u32) -> StallRecord {
+    StallRecord { user: Some(stack(&["acquire"])), ..wait(thread, start, end, 0, Some(holder)) }
+}
+
+/// A wait for the next request.
+fn idle(thread: u32, start: u64, end: u64, client: Option<u32>) -> StallRecord {
+    let reason = StallReason::Blocked(Reason::Poll);
+    let user = Some(stack(&["next_request"]));
+    let waker = wait(thread, start, end, 0, client).waker.map(|waker| WakerRecord { user: None, ..waker });
+    StallRecord { voluntary: true, reason, user, waker, ..wait(thread, start, end, 0, None) }
+}
+
+/// The longest and the shortest holds of `b`.
+fn holds_of_b(stalls: &[StallRecord]) -> [Vec<(u64, u64)>; 2] {
+    let mut waits = Waits::new(&threads(&["a", "b", "c", "client"]));
+    waits.expect(&"lock:unlock=-50%".parse().expect("a change"));
+    let mut stalls = stalls.to_vec();
+    stalls.sort_by_key(|stall| stall.start);
+    stalls.iter().for_each(|stall| waits.add(stall));
+    let holds = holds::Holds::new(&waits);
+    [true, false].map(|are_long| holds.sections(are_long)[1].clone())
+}
+
+#[test]
+fn hold_begins_with_the_end_of_its_own_wait_while_another_thread_waits() {
+    let stalls = [acquire(1, 0, 100, 2), idle(1, 120, 200, None), acquire(0, 50, 300, 1)];
+    assert_eq!(holds_of_b(&stalls), [[(100, 300)], [(100, 300)]]);
+}
+
+#[test]
+fn lock_is_not_held_between_independent_requests() {
+    // No other thread waited until 250: b may have let go, and waits for its client in no known hold.
+    let stalls = [acquire(1, 0, 100, 2), idle(1, 120, 200, None), acquire(0, 250, 300, 1)];
+    assert_eq!(holds_of_b(&stalls), [[(200, 300)], [(250, 300)]]);
+}
+
+#[test]
+fn holds_that_go_on_between_requests_show_that_another_may() {
+    let first = [acquire(1, 0, 100, 2), idle(1, 120, 200, None), acquire(0, 50, 300, 1)];
+    let second = [idle(1, 400, 450, None), acquire(0, 460, 500, 1)];
+    let stalls = [first.as_slice(), second.as_slice()].concat();
+    assert_eq!(holds_of_b(&stalls), [vec![(100, 500)], vec![(100, 300), (460, 500)]]);
+}
+
+#[test]
+fn wait_for_an_answer_proves_no_hold() {
+    let reason = StallReason::Blocked(Reason::Poll);
+    let stalls = [StallRecord { reason, ..acquire(0, 50, 300, 1) }, disk(1, 120, 200)];
+    assert_eq!(holds_of_b(&stalls), [[(50, 300)], [(200, 300)]]);
+}
+
+#[test]
+fn hold_over_several_requests_is_shorter_with_its_clients_time() {
+    let stalls = [
+        acquire(1, 0, 100, 2),
+        idle(3, 0, 122, Some(1)),
+        idle(1, 120, 200, Some(3)),
+        acquire(0, 50, 300, 1),
+        StallRecord { voluntary: false, ..idle(0, 310, 320, Some(3)) },
+    ];
+    let found = played(&["a", "b", "c", "client"], &stalls, "lock:unlock=-50%");
+    // c lets go at 50, b gets its request at 99 and lets go at 149. The client is 40 earlier than without that: at
+    // 219 it comes to the end of a's last wait, which begins at 159.
+    assert_eq!((found.waiting.before, found.waiting.after), (360, 50 + 99 + 60));
+}
+
 #[test]
 fn shorter_waits_pass_along_a_chain() {
     // a waits for b, which waits for c.

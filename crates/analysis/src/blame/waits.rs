@@ -53,6 +53,8 @@ pub(super) struct Wait {
     pub late_ns: u64,
     /// The lock that it was for, by process and address.
     pub lock: Option<(u32, u64)>,
+    /// A thread holds what it is for.
+    pub is_for_lock: bool,
     /// Its thread waited in a function that is watched, and was woken from one.
     pub inside: bool,
     pub released_inside: bool,
@@ -130,6 +132,7 @@ impl Waits {
             ran: 0..0,
             late_ns: plain.late_ns,
             lock: None,
+            is_for_lock: false,
             inside: false,
             released_inside: false,
         });
@@ -159,6 +162,7 @@ impl Waits {
                 .as_ref()
                 .map(|lock| (stall.pid, lock.address))
                 .filter(|(_, address)| *address != 0),
+            is_for_lock: is_for_lock(stall),
             inside: self.is_watched(stall.user.as_ref()),
             released_inside: self.is_watched(stall.waker.as_ref().and_then(|waker| waker.user.as_ref())),
         };
@@ -289,6 +293,11 @@ impl Waits {
         }
         from..self.ran.len() as u32
     }
+}
+
+fn is_for_lock(stall: &StallRecord) -> bool {
+    let has_holder = stall.meaning.as_ref().is_some_and(|meaning| meaning.holder);
+    has_holder || stall.lock.is_some() || stall.reason == StallReason::Blocked(Reason::Lock)
 }
 
 /// `sweep_registry (fdatasync)`.

@@ -5,20 +5,23 @@
 //! gets that far. All events are played in the order in which they were recorded, since nothing waits for what
 //! comes later. Timers and devices take as long as they did.
 //!
-//! What the recording does not say makes the interval of an estimate: when a critical section began before
-//! another thread waited for it, and whether a wakeup that was not seen would have come earlier, too.
+//! What the recording does not say makes the interval of an estimate: when a lock was acquired, whether a wakeup
+//! that was not seen would have come earlier, too, and whether locks change hands in the same order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use wallprof_meaning::glob::{Glob, GlobError};
 use wallprof_model::{Reason, StallReason, ThreadKey};
 
 use super::Group;
+use super::holds::{Holds, Lock, Sections};
 use super::waits::{Cause, Wait, Waits};
 
-/// Waits of a holder that are searched backwards for the start of its critical section.
-const LONGEST_SECTION: usize = 1_000;
+/// Threads that pass on what reached a holder: the thread that it waited for, the one that this one waited for …
+const LONGEST_RELAY: usize = 8;
+/// A thread is driven by what was not seen if at least one of so many waits ends with it.
+const DRIVEN_ONE_OF: usize = 20;
 /// Spans are kept one by one down to this rank: beyond it, a percentile is not known.
 const SLOWEST_SPANS: u64 = 2_000;
 
@@ -97,6 +100,11 @@ impl Change {
         }
     }
 
+    /// Whether it makes the holds of locks shorter.
+    pub fn is_about_locks(&self) -> bool {
+        matches!(self.target, Target::Lock(_))
+    }
+
     fn is_about_threads(&self, group: &Group) -> bool {
         match (&self.target, group) {
             (Target::Threads(names), Group::Threads { thread, .. }) => names.matches(thread),
@@ -156,18 +164,22 @@ pub struct WhatIf {
 /// What is assumed where the recording does not say.
 #[derive(Clone, Copy)]
 struct Assumption {
-    /// A critical section began when its thread came back from what it did before, not when another one first
-    /// waited.
-    begins_early: bool,
+    /// Locks were held for as long as the recording allows, not only for as long as it proves.
+    holds_are_long: bool,
     /// A wakeup that was not seen would have come at the same time, not after the same time.
     comes_at: bool,
+    /// A thread that would be late holds no other one up. A lock that is free before its recorded next holder wants
+    /// it goes to another thread, which stands in: the holder goes back in time, and that time counts as less
+    /// waiting. Waits for anything else become no longer.
+    order_changes: bool,
 }
 
-const ASSUMPTIONS: [Assumption; 4] = [
-    Assumption { begins_early: true, comes_at: false },
-    Assumption { begins_early: false, comes_at: false },
-    Assumption { begins_early: true, comes_at: true },
-    Assumption { begins_early: false, comes_at: true },
+const ASSUMPTIONS: [Assumption; 5] = [
+    Assumption { holds_are_long: true, comes_at: false, order_changes: false },
+    Assumption { holds_are_long: false, comes_at: false, order_changes: false },
+    Assumption { holds_are_long: true, comes_at: true, order_changes: false },
+    Assumption { holds_are_long: false, comes_at: true, order_changes: false },
+    Assumption { holds_are_long: true, comes_at: false, order_changes: true },
 ];
 
 /// How far a thread has come: at `recorded` of its recording, the time is `now`.
@@ -204,9 +216,11 @@ struct Player<'w> {
     change: &'w Change,
     assumption: Assumption,
     progress: Vec<Progress>,
-    /// The critical sections of each thread, by start, without overlap.
-    sections: Vec<Vec<(u64, u64)>>,
+    holds: &'w Sections,
+    locks: &'w HashSet<Lock>,
     is_faster: Vec<bool>,
+    /// Its waits end often with what was not seen.
+    is_driven: Vec<bool>,
 }
 
 pub(super) fn what_if(
@@ -218,8 +232,20 @@ pub(super) fn what_if(
     let events = events(waits, operations);
     let all = operations.iter().flat_map(|operations| &operations.kept);
     let marks: Vec<u64> = all.flat_map(|operation| [operation.start, operation.end]).collect();
-    let play = |assumption| Player::new(waits, change, assumption).play(&events, marks.clone());
-    let played: Vec<Played> = ASSUMPTIONS.map(play).into();
+    let holds = change.functions().map(|_| Holds::new(waits));
+    let sections = |are_long| match &holds {
+        Some(holds) => holds.sections(are_long),
+        None => vec![Vec::new(); waits.by_thread.len()],
+    };
+    let (long, short) = (sections(true), sections(false));
+    let locks = holds.as_ref().map(Holds::locks).unwrap_or_default();
+    let play = |assumption: Assumption| {
+        let holds = if assumption.holds_are_long { &long } else { &short };
+        Player::new(waits, change, assumption, holds, &locks).play(&events, marks.clone())
+    };
+    // Only shorter holds leave a lock free.
+    let is_possible = |assumption: &Assumption| holds.is_some() || !assumption.order_changes;
+    let played: Vec<Played> = ASSUMPTIONS.into_iter().filter(is_possible).map(play).collect();
     let before = before(waits);
     let estimate = |before: u64, of: &dyn Fn(&Played) -> u64| {
         let after = played.iter().map(of);
@@ -252,7 +278,7 @@ pub(super) fn what_if(
         groups,
         kinds: kinds.collect(),
         unknown_share: unseen_ns as f64 / waiting.before.max(1) as f64,
-        is_found: is_found(waits, change),
+        is_found: is_found(waits, change, holds.as_ref()),
     }
 }
 
@@ -271,10 +297,10 @@ fn before(waits: &Waits) -> BTreeMap<u32, (u64, u64)> {
     sums
 }
 
-fn is_found(waits: &Waits, change: &Change) -> bool {
+fn is_found(waits: &Waits, change: &Change, holds: Option<&Holds>) -> bool {
     let mut all = waits.by_thread.iter().flatten();
     match &change.target {
-        Target::Lock(_) => sections(waits, change, true).iter().any(|sections| !sections.is_empty()),
+        Target::Lock(_) => holds.is_some_and(|holds| !holds.is_empty()),
         Target::Disk => all.any(is_for_a_disk),
         Target::Threads(_) => waits.group_of.iter().any(|group| change.is_about_threads(waits.group(*group))),
         Target::Cpu => all.any(|wait| wait.end > wait.woken),
@@ -291,6 +317,13 @@ fn is_unseen(waits: &Waits, wait: &Wait) -> bool {
     let Cause::Group(group) = wait.cause else { return false };
     matches!(waits.group(group), Group::Threads { .. } | Group::Network | Group::Unknown | Group::Host)
         && wait.woken > wait.start
+}
+
+/// Whether what was not seen drives a thread. Else the few wakeups that were not seen came from what the change
+/// makes faster, too.
+fn is_driven(waits: &Waits, own: &[Wait]) -> bool {
+    let unseen = own.iter().filter(|wait| is_unseen(waits, wait)).count();
+    unseen * DRIVEN_ONE_OF >= own.len()
 }
 
 fn events(waits: &Waits, operations: &[Operations]) -> Vec<Event> {
@@ -339,14 +372,22 @@ fn kind_estimate(operations: &Operations, marks: std::ops::Range<usize>, played:
 }
 
 impl<'w> Player<'w> {
-    fn new(waits: &'w Waits, change: &'w Change, assumption: Assumption) -> Self {
+    fn new(
+        waits: &'w Waits,
+        change: &'w Change,
+        assumption: Assumption,
+        holds: &'w Sections,
+        locks: &'w HashSet<Lock>,
+    ) -> Self {
         let first = waits.by_thread.iter().filter_map(|own| Some(own.first()?.start)).min().unwrap_or(0);
         Player {
             waits,
             change,
             assumption,
             progress: vec![Progress { recorded: first, now: first }; waits.by_thread.len()],
-            sections: sections(waits, change, assumption.begins_early),
+            holds,
+            locks,
+            is_driven: waits.by_thread.iter().map(|own| is_driven(waits, own)).collect(),
             is_faster: waits
                 .group_of
                 .iter()
@@ -357,7 +398,7 @@ impl<'w> Player<'w> {
 
     /// `marks` are the ends of the operations as they were: those of threads without a recording stay so.
     fn play(mut self, events: &[Event], mut marks: Vec<u64>) -> Played {
-        let mut after: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut after: BTreeMap<u32, i128> = BTreeMap::new();
         for event in events {
             match event.what {
                 What::Mark(number) => {
@@ -366,23 +407,28 @@ impl<'w> Player<'w> {
                 What::Wait(number) => {
                     let wait = &self.waits.by_thread[event.thread as usize][number as usize];
                     let ns = self.play_wait(event.thread, wait);
-                    let late_ns =
-                        if wait.late_ns >= wait.end - wait.start { ns } else { ns.min(wait.late_ns) };
                     let sum = after.entry(self.waits.group_of[event.thread as usize]).or_default();
-                    *sum = sum.saturating_add(if wait.late_ns == 0 { 0 } else { late_ns });
+                    *sum += match wait.late_ns {
+                        0 => 0,
+                        late_ns if late_ns >= wait.end - wait.start => ns,
+                        late_ns => ns.min(i128::from(late_ns)),
+                    };
                 }
             }
         }
-        Played { after, marks }
+        let clamped = |ns: i128| ns.clamp(0, i128::from(u64::MAX)) as u64;
+        Played { after: after.into_iter().map(|(group, ns)| (group, clamped(ns))).collect(), marks }
     }
 
-    /// How long the wait is now.
-    fn play_wait(&mut self, thread: u32, wait: &Wait) -> u64 {
+    /// How long the wait is now. Less than nothing: another thread stood in for this one, which was late.
+    fn play_wait(&mut self, thread: u32, wait: &Wait) -> i128 {
         // In a dishonest recording waits overlap: the thread does not go back in time.
         let start = self.run_to(thread, wait.start);
         let woken = match wait.cause {
-            Cause::Thread(other) if other != thread => self.time_of(other, wait.woken).max(start),
-            _ if is_unseen(self.waits, wait) && self.assumption.comes_at => wait.woken.max(start),
+            // It waited for a CPU alone, also where the wakeup before that is known.
+            _ if wait.woken == wait.start => start,
+            Cause::Thread(other) if other != thread => self.woken_by(other, thread, wait, start),
+            _ if self.is_pinned(thread, wait) => wait.woken.max(start),
             _ => start.saturating_add(self.blocked_ns(thread, wait)),
         };
         let mut runnable_ns = wait.end - wait.woken;
@@ -390,21 +436,80 @@ impl<'w> Player<'w> {
             runnable_ns = shortened(runnable_ns, self.change.left);
         }
         // What is there already is not waited for.
-        if woken == start && wait.woken > wait.start {
+        if woken <= start && wait.woken > wait.start {
             runnable_ns = 0;
         }
         let end = woken.saturating_add(runnable_ns);
         self.progress[thread as usize] = Progress { recorded: wait.end, now: end };
-        end - start
+        i128::from(end) - i128::from(start)
     }
 
-    /// The length of a wait for a timer or a device.
+    /// Whether the wait ends at the same time, whatever the change is.
+    fn is_pinned(&self, thread: u32, wait: &Wait) -> bool {
+        self.assumption.comes_at
+            && self.is_driven[thread as usize]
+            && is_unseen(self.waits, wait)
+            && !self.is_pause(thread, wait)
+    }
+
+    /// When the other thread ends a wait that began at `start`.
+    fn woken_by(&mut self, other: u32, thread: u32, wait: &Wait, start: u64) -> u64 {
+        let woken = self.time_of(other, wait.woken);
+        let woken = match self.assumption.order_changes {
+            true if wait.is_for_lock => return woken,
+            true => woken.min(start.saturating_add(wait.woken - wait.start)).max(start),
+            false => woken.max(start),
+        };
+        if !self.is_pause(thread, wait) {
+            return woken;
+        }
+        let inside_ns = self.in_holds(thread, wait.start, wait.woken);
+        let saved_ns = (inside_ns - shortened(inside_ns, self.change.left)).min(woken - start);
+        self.hasten(other, thread, wait, saved_ns);
+        woken - saved_ns
+    }
+
+    /// Whether a holder waits for something other than a lock, such as its client. It holds the lock meanwhile.
+    fn is_pause(&self, thread: u32, wait: &Wait) -> bool {
+        !wait.is_for_lock && self.in_holds(thread, wait.start, wait.woken) > 0
+    }
+
+    /// The thread that ended a pause of a holder got there earlier, too: its own part of the pause is shorter. So
+    /// did the thread that it waited for meanwhile.
+    fn hasten(&mut self, thread: u32, holder: u32, pause: &Wait, saved_ns: u64) {
+        let (mut thread, mut saved_ns, mut at) = (thread, saved_ns, pause.woken);
+        for _ in 0..LONGEST_RELAY {
+            let progress = &mut self.progress[thread as usize];
+            progress.now = progress.now.saturating_sub(saved_ns);
+            let own = &self.waits.by_thread[thread as usize];
+            let last = own[..own.partition_point(|wait| wait.end <= at)].last();
+            let Some(last) = last.filter(|last| last.woken > pause.start && !last.is_for_lock) else {
+                return;
+            };
+            let Cause::Thread(next) = last.cause else { return };
+            if next == holder || next == thread {
+                return;
+            }
+            saved_ns = share(saved_ns, last.woken - pause.start, at - pause.start);
+            (thread, at) = (next, last.woken);
+        }
+    }
+
+    /// Whether the wait was ended by a holder that was not seen, which is faster, too.
+    fn is_for_a_lock_of_it(&self, wait: &Wait) -> bool {
+        !self.assumption.comes_at && wait.is_for_lock && self.locks.contains(&Lock::of(wait))
+    }
+
+    /// The length of a wait that no recorded thread ended.
     fn blocked_ns(&self, thread: u32, wait: &Wait) -> u64 {
         let ns = wait.woken - wait.start;
         if is_for_a_disk(wait) && matches!(self.change.target, Target::Disk) {
             return shortened(ns, self.change.left);
         }
-        let inside = self.in_sections(thread, wait.start, wait.woken);
+        let inside = match self.is_for_a_lock_of_it(wait) {
+            true => ns,
+            false => self.in_holds(thread, wait.start, wait.woken),
+        };
         ns - inside + shortened(inside, self.change.left)
     }
 
@@ -418,7 +523,7 @@ impl<'w> Player<'w> {
         let ran_ns = recorded.saturating_sub(progress.recorded);
         let faster_ns = match self.is_faster[thread as usize] {
             true => ran_ns,
-            false => self.in_sections(thread, progress.recorded, recorded),
+            false => self.in_holds(thread, progress.recorded, recorded),
         };
         let left_ns = ran_ns - faster_ns + shortened(faster_ns, self.change.left);
         progress.now.saturating_add(left_ns)
@@ -432,9 +537,9 @@ impl<'w> Player<'w> {
         now
     }
 
-    /// The part of `from..to` in critical sections that become shorter.
-    fn in_sections(&self, thread: u32, from: u64, to: u64) -> u64 {
-        let sections = &self.sections[thread as usize];
+    /// The part of `from..to` in holds that become shorter.
+    fn in_holds(&self, thread: u32, from: u64, to: u64) -> u64 {
+        let sections = &self.holds[thread as usize];
         let first = sections.partition_point(|section| section.1 <= from);
         let within = sections[first..].iter().take_while(|section| section.0 < to);
         within.map(|section| section.1.min(to) - section.0.max(from)).sum()
@@ -445,48 +550,6 @@ fn shortened(ns: u64, left: f64) -> u64 {
     (ns as f64 * left) as u64
 }
 
-/// The critical sections that end in the functions of the change, by thread.
-fn sections(waits: &Waits, change: &Change, begins_early: bool) -> Vec<Vec<(u64, u64)>> {
-    let mut sections = vec![Vec::new(); waits.by_thread.len()];
-    if change.functions().is_none() {
-        return sections;
-    }
-    for wait in waits.by_thread.iter().flatten().filter(|wait| wait.released_inside) {
-        let Cause::Thread(holder) = wait.cause else { continue };
-        let own = &waits.by_thread[holder as usize];
-        let came_back = begin_of_section(own, wait);
-        let first_waiter = wait.start.max(came_back.unwrap_or(0));
-        let start = if begins_early { came_back.unwrap_or(wait.start) } else { first_waiter };
-        if start < wait.woken {
-            sections[holder as usize].push((start, wait.woken));
-        }
-    }
-    sections.iter_mut().for_each(merge);
-    sections
-}
-
-/// When a holder that let go at the wakeup of `wait` came back from its own wait for the lock, or from the last
-/// one that was not inside the function.
-fn begin_of_section(own: &[Wait], wait: &Wait) -> Option<u64> {
-    let until = own.partition_point(|other| other.end <= wait.woken);
-    let before = own[..until].iter().rev().take(LONGEST_SECTION);
-    let is_before = |other: &&Wait| !other.inside || (wait.lock.is_some() && other.lock == wait.lock);
-    before.take_while(|other| other.start < other.end).find(is_before).map(|other| other.end)
-}
-
-/// An earlier release ends a section: the next one begins after it.
-fn merge(sections: &mut Vec<(u64, u64)>) {
-    sections.sort_unstable_by_key(|section| (section.1, section.0));
-    let mut merged: Vec<(u64, u64)> = Vec::with_capacity(sections.len());
-    let mut floor = 0;
-    for &(start, end) in sections.iter() {
-        match merged.last_mut() {
-            Some(last) if last.1 == end => last.0 = last.0.min(start.max(floor)),
-            last => {
-                floor = last.map_or(0, |last| last.1);
-                merged.push((start.max(floor), end));
-            }
-        }
-    }
-    *sections = merged;
+fn share(ns: u64, part: u64, whole: u64) -> u64 {
+    (u128::from(ns) * u128::from(part) / u128::from(whole.max(1))) as u64
 }
