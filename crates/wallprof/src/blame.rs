@@ -35,9 +35,8 @@ pub fn run(args: &BlameArgs) -> Result<ExitCode, Failure> {
     if waits.dropped() > 0 {
         say(&format!("{} waits are left out: the recording has more than are kept.", waits.dropped()));
     }
-    if change.as_ref().is_some_and(Change::is_about_locks) {
-        warn_of_counted_waits(&recording)?;
-    }
+    waits
+        .set_counted(recording.folded()?.iter().fold(0, |sum: u64, folded| sum.saturating_add(folded.count)));
     let what_if = match &change {
         Some(change) => {
             Some(waits.what_if(change, &operations(&recording)?, |name| selected.accepts_name(name)))
@@ -60,15 +59,6 @@ pub fn run(args: &BlameArgs) -> Result<ExitCode, Failure> {
         Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// A hold that goes on in a wait without a row seems to run there.
-fn warn_of_counted_waits(recording: &Recording) -> Result<(), Failure> {
-    let count = recording.folded()?.iter().fold(0u64, |sum, folded| sum.saturating_add(folded.count));
-    if count > 0 {
-        say(&format!("{count} waits were only counted: the estimate for a lock can be too high."));
-    }
-    Ok(())
 }
 
 /// The spans that are in the recording one by one, by kind, with the number of all.

@@ -89,6 +89,8 @@ pub struct Waits {
     pub(super) ran: Vec<(u32, u64)>,
     kept: usize,
     dropped: u64,
+    /// Waits of the recording that are not there one by one.
+    counted: u64,
     /// The functions that a change is about.
     watched: Option<Glob>,
     is_watched: ByStack<bool>,
@@ -172,6 +174,17 @@ impl Waits {
     /// Before the waits are added: they are to be played again with this change.
     pub fn expect(&mut self, change: &Change) {
         self.watched = change.functions().cloned();
+    }
+
+    /// The recording has this many waits beside those that are added.
+    pub fn set_counted(&mut self, counted: u64) {
+        self.counted = counted;
+    }
+
+    /// The part of all waits that are not known one by one.
+    pub(super) fn counted_share(&self) -> f64 {
+        let without = self.counted.saturating_add(self.dropped) as f64;
+        without / (without + self.kept as f64).max(1.0)
     }
 
     /// What the waiting of the threads that `is_waiter` accepts would be with the change.

@@ -100,11 +100,6 @@ impl Change {
         }
     }
 
-    /// Whether it makes the holds of locks shorter.
-    pub fn is_about_locks(&self) -> bool {
-        matches!(self.target, Target::Lock(_))
-    }
-
     fn is_about_threads(&self, group: &Group) -> bool {
         match (&self.target, group) {
             (Target::Threads(names), Group::Threads { thread, .. }) => names.matches(thread),
@@ -157,6 +152,9 @@ pub struct WhatIf {
     pub kinds: Vec<KindEstimate>,
     /// The part of the waiting that was ended by what was not seen.
     pub unknown_share: f64,
+    /// Of a change of locks: the part of all waits that are counted alone. A hold that goes on in such a wait seems to
+    /// run there.
+    pub counted_share: f64,
     /// Whether the recording has such a part of the work.
     pub is_found: bool,
 }
@@ -278,6 +276,7 @@ pub(super) fn what_if(
         groups,
         kinds: kinds.collect(),
         unknown_share: unseen_ns as f64 / waiting.before.max(1) as f64,
+        counted_share: holds.as_ref().map_or(0.0, |_| waits.counted_share()),
         is_found: is_found(waits, change, holds.as_ref()),
     }
 }

@@ -8,7 +8,8 @@
 //!   "knots": [ [G] ], "what_if": null|W }
 //! G = { "process": null|"name", "thread" }   — null: `device`, `network`, `timer`, `host` or `unknown`
 //! W = { "change", "waiting_ns": E, "groups": [ { "process", "thread", "waiting_ns": E } ],
-//!   "kinds": [ { "kind", "p99_ns": null|E, "p999_ns": null|E } ], "unknown_share", "found" }
+//!   "kinds": [ { "kind", "p99_ns": null|E, "p999_ns": null|E } ], "unknown_share",
+//!   "counted_share", "found" }
 //! E = { "before", "after", "low", "high" }
 //! ```
 //! `state` is what the culprit did: `running`, `cpu` (it had the CPU that a thread of the chain waited for),
@@ -107,6 +108,8 @@ struct WhatIfJson<'b> {
     kinds: Vec<KindJson<'b>>,
     /// The part of the waiting that was ended by what was not seen.
     unknown_share: f64,
+    /// Of a change of locks: the part of all waits that are counted alone.
+    counted_share: f64,
     /// Whether the recording has such a part of the work.
     found: bool,
 }
@@ -154,6 +157,7 @@ impl<'b> WhatIfJson<'b> {
                 })
                 .collect(),
             unknown_share: what_if.unknown_share,
+            counted_share: what_if.counted_share,
             found: what_if.is_found,
         }
     }

@@ -170,6 +170,7 @@ app/house<keeper>\\x1b, app/engine wait for each other, and the others for them 
             groups: vec![(threads("app", "engine"), estimate)],
             kinds: vec![KindEstimate { kind: "order".into(), p99: Some(estimate), p999: None }],
             unknown_share: 0.25,
+            counted_share: 0.0,
             is_found: true,
         };
         let mut text = Vec::new();
@@ -184,6 +185,7 @@ app/house<keeper>\\x1b, app/engine wait for each other, and the others for them 
                 "groups": [{ "process": "app", "thread": "engine", "waiting_ns": numbers }],
                 "kinds": [{ "kind": "order", "p99_ns": numbers, "p999_ns": null }],
                 "unknown_share": 0.25,
+                "counted_share": 0.0,
                 "found": true
             })
         );

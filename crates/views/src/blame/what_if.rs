@@ -13,6 +13,8 @@ use crate::units::{percent, time};
 const MOST_GROUPS: usize = 20;
 /// With more waiting than this ended by what was not seen, in hundredths, an estimate says nothing.
 const MOST_UNKNOWN: f64 = 0.5;
+/// With more waits than this counted alone, in hundredths, holds of locks are not known.
+const MOST_COUNTED: f64 = 0.01;
 
 /// Writes the effect of a change: of all waiting, of each group, and of operations.
 ///
@@ -28,6 +30,14 @@ pub fn what_if_text(out: &mut impl Write, what_if: &WhatIf, style: &Style) -> io
     if what_if.unknown_share > MOST_UNKNOWN {
         let text =
             format!("cannot tell: {unknown} of the waiting was ended by what was not recorded, or not seen");
+        return write_note(out, 0, &text, style);
+    }
+    if what_if.counted_share > MOST_COUNTED {
+        let counted = percent((what_if.counted_share * 1e6) as u64, 1_000_000);
+        let text = format!(
+            "cannot tell: {counted} of the waits were only counted, and a hold may go on in such a wait; record for a \
+             shorter time, or fewer threads"
+        );
         return write_note(out, 0, &text, style);
     }
     writeln!(out, "all waiting: {}", estimate(&what_if.waiting, style))?;
@@ -81,6 +91,7 @@ mod tests {
             groups: vec![(engine, waiting)],
             kinds: vec![KindEstimate { kind: "order".into(), p99: Some(exact), p999: None }],
             unknown_share: 0.04,
+            counted_share: 0.01,
             is_found: true,
         }
     }
@@ -113,6 +124,11 @@ P99.9 of order: cannot tell: too few are kept one by one
             text(&WhatIf { is_found: false, ..what_if() }).contains("cannot tell: the recording has no such")
         );
         let unseen = text(&WhatIf { unknown_share: 0.6, ..what_if() });
+        let counted = text(&WhatIf { counted_share: 0.07, ..what_if() });
+        assert!(
+            counted.contains("cannot tell: 7.0 % of the waits") && !counted.contains("would be"),
+            "{counted}"
+        );
         assert!(unseen.contains("cannot tell: 60.0 %") && !unseen.contains("would be"), "{unseen}");
     }
 }
