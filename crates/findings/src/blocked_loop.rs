@@ -11,6 +11,8 @@
 //! thread for its one client. Only kinds of waits count that are no other idle place of a loop: runtimes park the
 //! threads of their loops on condition variables, and nested loops poll.
 //!
+//! A loop that is blocked nearly all the time hardly waits for work: it is found then if its functions are known.
+//!
 //! What computes is found by busy periods that last much longer than the thread's others, and named by the
 //! samples late in them. A loop under load may find the next events ready, and go on without a wait: its period is
 //! long, too, but its samples are in one callback and then in another. So nearly all of them must be in the same
@@ -77,9 +79,11 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     let mut blocks: HashMap<u64, (Called, &str)> = HashMap::new();
     let mut cases = Vec::new();
     for case in evidence.cases().filter(|case| is_block(case, evidence) && !reported.has(case)) {
-        let known = loops.get(&case.thread).zip(case.callers.as_ref());
-        let called =
-            known.and_then(|(known, callers)| Some((callers.first_beyond(known.callers)?, known.place)));
+        let called = case.callers.as_ref().and_then(|callers| match loops.get(&case.thread) {
+            Some(known) => Some((callers.first_beyond(known.callers)?, known.place)),
+            // A loop that is blocked nearly all the time hardly waits for work.
+            None => Some((callers.called_by_known_loop()?, WAIT_FOR_WORK)),
+        });
         if let Some(called) = called {
             blocks.insert(case.id, called);
             cases.push(case);
@@ -508,6 +512,30 @@ mod tests {
         assert!(blocked[0].contains(words), "{blocked:#?}");
         let pool = "tokio::runtime::blocking::pool::Inner::run";
         assert_eq!(titles(pool, pool), [""; 0]);
+    }
+
+    #[test]
+    fn known_loop_that_never_waits_for_work_is_blocked_and_an_unknown_one_is_no_loop() {
+        let titles = |run: &str| -> Vec<String> {
+            let task = "tokio::runtime::task::core::Core<T,S>::poll";
+            let cell = "tokio::loom::std::unsafe_cell::UnsafeCell<T>::with_mut";
+            let mut fixture = Fixture::new();
+            for turn in 0..20 {
+                let sleep = StallRecord {
+                    user: Some(stack(&["nanosleep", "app::resize::{{closure}}", cell, task, run, "run"])),
+                    ..block(turn, Reason::Sleep, 30)
+                };
+                fixture.stall(sleep);
+            }
+            findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
+        };
+        let found = titles("tokio::runtime::scheduler::multi_thread::worker::Context::run_task");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        let words = "did not return to its wait for work 20 times, 600 ms in all, up to 30.0 ms: its event loop was \
+            asleep in the task app::resize::{{closure}}.";
+        assert!(found[0].contains(words), "{found:#?}");
+        assert_eq!(titles("tokio::runtime::blocking::pool::Inner::run"), [""; 0]);
+        assert_eq!(titles("serve"), [""; 0]);
     }
 
     /// Node.js waits for a child in a loop inside of the loop, and for other threads on a condition variable.

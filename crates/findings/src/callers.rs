@@ -78,12 +78,14 @@ impl Callers {
     pub fn first_beyond(&self, other: &Callers) -> Option<Called> {
         let pairs = self.0.iter().zip(&other.0);
         let common = pairs.take_while(|(one, other)| one.is_same(other)).count();
-        let beyond = self.0.get(common..).filter(|_| common > 0)?;
-        if let Some((at, word)) = dispatch::called(beyond.iter().map(|function| function.symbol.as_deref())) {
-            return beyond.get(at).map(|function| Called { name: function.name(), word: Some(word) });
-        }
-        let named = beyond.iter().find(|function| function.symbol.is_some());
-        named.or(beyond.first()).map(|function| Called { name: function.name(), word: None })
+        called_first(self.0.get(common..).filter(|_| common > 0)?)
+    }
+
+    /// The same for a loop that is known by the names of its functions, if the thread does nothing else than to serve
+    /// it.
+    pub fn called_by_known_loop(&self) -> Option<Called> {
+        let at = dispatch::serves(self.0.iter().map(|function| function.symbol.as_deref()))?;
+        called_first(self.0.get(at + 1..)?)
     }
 
     /// All functions, from the root inwards.
@@ -106,6 +108,15 @@ impl Callers {
     pub fn wait_for_work(&self) -> bool {
         dispatch::waits_for_work(self.0.iter().filter_map(|function| function.symbol.as_deref()))
     }
+}
+
+/// The function that is said to be called, of those inside of a loop.
+fn called_first(inside: &[Arc<Function>]) -> Option<Called> {
+    if let Some((at, word)) = dispatch::called(inside.iter().map(|function| function.symbol.as_deref())) {
+        return inside.get(at).map(|function| Called { name: function.name(), word: Some(word) });
+    }
+    let named = inside.iter().find(|function| function.symbol.is_some());
+    named.or(inside.first()).map(|function| Called { name: function.name(), word: None })
 }
 
 impl Function {

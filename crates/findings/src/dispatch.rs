@@ -10,6 +10,8 @@ use wallprof_meaning::glob::Glob;
 struct KnownLoop {
     /// Globs of functions further out than a wait for work through a condition variable.
     waits_in: &'static [&'static str],
+    /// Globs of functions whose threads do nothing else than to serve a loop.
+    serves: &'static [&'static str],
     /// Globs of functions that call a part of the program, some through each other. Each needs `below`
     /// further out.
     calls: &'static [&'static str],
@@ -21,33 +23,50 @@ struct KnownLoop {
 
 /// In the order in which they are asked. Tried with tokio 1.54.1, Node.js 20.20.2 and Debian 12's Redis
 /// 7.0.15 and nginx 1.22.1.
-const KNOWN: [KnownLoop; 6] = [
+const KNOWN: [KnownLoop; 7] = [
     KnownLoop {
         // Not the threads of spawn_blocking, which are made for what waits.
         waits_in: &["*tokio::runtime::scheduler::*::worker::Context::park*"],
-        calls: &["*tokio::runtime::task::core::Core<*>::poll*"],
+        serves: &["*tokio::runtime::scheduler::*::worker::Context::run_task*"],
+        calls: &["*tokio::runtime::task::core::Core<*>::poll*", "*tokio::loom::std::unsafe_cell::*"],
         below: None,
         word: "task",
     },
-    KnownLoop { waits_in: &[], calls: &["call"], below: Some("processCommand"), word: "command" },
+    KnownLoop {
+        waits_in: &[],
+        serves: &["aeMain"],
+        calls: &["call"],
+        below: Some("processCommand"),
+        word: "command",
+    },
     // Node's own functions that JavaScript calls, else the callback of libuv that runs JavaScript.
     KnownLoop {
         waits_in: &[],
+        serves: &[],
         calls: &["v8::internal::FunctionCallbackArguments::Call(*"],
         below: None,
         word: "binding",
     },
-    KnownLoop { waits_in: &[], calls: &["uv__*"], below: None, word: "callback" },
+    KnownLoop { waits_in: &[], serves: &[], calls: &["uv__*"], below: None, word: "callback" },
     // What answers a request: a module's handler in one of the phases. Else an event's handler.
     KnownLoop {
         waits_in: &[],
+        serves: &["ngx_process_events_and_timers"],
         calls: &["ngx_http_core_*_phase"],
         below: Some("ngx_http_core_run_phases"),
         word: "handler",
     },
     KnownLoop {
         waits_in: &[],
+        serves: &[],
         calls: &["ngx_*_process_events", "ngx_event_process_posted", "ngx_event_expire_timers"],
+        below: None,
+        word: "handler",
+    },
+    KnownLoop {
+        waits_in: &[],
+        serves: &["*io.netty.channel.nio.NioEventLoop.run*", "*io.netty.channel.epoll.EpollEventLoop.run*"],
+        calls: &["*io.netty.channel.*ChannelHandlerContext.*", "*io.netty.channel.DefaultChannelPipeline*"],
         below: None,
         word: "handler",
     },
@@ -55,6 +74,7 @@ const KNOWN: [KnownLoop; 6] = [
 
 struct Globs {
     waits_in: Vec<Glob>,
+    serves: Vec<Glob>,
     calls: Vec<Glob>,
     below: Option<&'static str>,
     word: &'static str,
@@ -64,6 +84,7 @@ static GLOBS: LazyLock<Vec<Globs>> = LazyLock::new(|| {
     let globs = |texts: &[&str]| texts.iter().filter_map(|text| Glob::new(text).ok()).collect();
     let known = |known: &KnownLoop| Globs {
         waits_in: globs(known.waits_in),
+        serves: globs(known.serves),
         calls: globs(known.calls),
         below: known.below,
         word: known.word,
@@ -75,6 +96,15 @@ static GLOBS: LazyLock<Vec<Globs>> = LazyLock::new(|| {
 pub(super) fn waits_for_work<'f>(functions: impl Iterator<Item = &'f str> + Clone) -> bool {
     let has = |glob: &Glob| functions.clone().any(|function| glob.matches(function));
     GLOBS.iter().any(|known| known.waits_in.iter().any(has))
+}
+
+/// Of functions from the root inwards, the first one inside of which a thread does nothing else than to serve a loop, by
+/// its index.
+pub(super) fn serves<'f>(mut functions: impl Iterator<Item = Option<&'f str>>) -> Option<usize> {
+    functions.position(|function| {
+        let is_one = |glob: &Glob| function.is_some_and(|function| glob.matches(function));
+        GLOBS.iter().any(|known| known.serves.iter().any(is_one))
+    })
 }
 
 /// Of functions from the root inwards, the one that a known loop called, by its index, and what it is.

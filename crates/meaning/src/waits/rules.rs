@@ -630,6 +630,50 @@ mod tests {
         assert_eq!(meaning(&["read", "rdbLoad", "aeProcessEvents", "aeMain"]), None, "the loop is blocked");
     }
 
+    /// What a worker, a pool's thread or a loop calls is below the functions in which it is idle, too.
+    #[test]
+    fn work_below_an_idle_loop_is_not_idle() {
+        let rules = Rules::built_in().unwrap();
+        const POOL: &str = "tokio::runtime::blocking::pool::Inner::run";
+        const RUN: &str = "tokio::runtime::blocking::pool::LockedImpl::run_worker";
+        const POLL: &str = "tokio::runtime::task::core::Core<T,S>::poll";
+        const BLOCK_ON: &str = "tokio::runtime::park::CachedParkThread::block_on";
+        const GRPC: &str = "grpc_event_engine::experimental::WorkStealingThreadPool::ThreadState::Step()";
+        for symbols in [
+            &[
+                "syscall",
+                "parking_lot::condvar::Condvar::wait_for",
+                "tokio::loom::std::parking_lot::Condvar::wait_timeout",
+                RUN,
+                POOL,
+            ][..],
+            &["syscall", POOL],
+            &[
+                "syscall",
+                "std::sync::poison::condvar::Condvar::wait",
+                "tokio::runtime::park::Inner::park",
+                BLOCK_ON,
+            ],
+            &["syscall", BLOCK_ON],
+            &["epoll_wait", "tokio::runtime::scheduler::multi_thread::park::Inner::park_driver", POOL],
+            &["syscall", "absl::CondVar::WaitWithTimeout", "grpc_core::CondVar::WaitWithTimeout", GRPC],
+            &["epoll_wait", "epoll_dispatch", "event_base_loop"],
+        ] {
+            assert!(meaning(&rules, symbols).is_some(), "{symbols:?}");
+        }
+        for symbols in [
+            &["clock_nanosleep", "std::thread::functions::sleep", "app::price::{{closure}}", POLL, POOL][..],
+            &["fsync", "app::journal", "tokio::runtime::blocking::task::BlockingTask<T>::poll", POLL, POOL],
+            &["syscall", "std::sys::sync::condvar::futex::Condvar::wait", "app::wait_for_quote", POLL, POOL],
+            &["clock_nanosleep", "app::main::{{closure}}", BLOCK_ON],
+            &["clock_nanosleep", "handle(Request*)", GRPC],
+            &["poll", "curl_easy_perform", "on_request", "event_base_loop"],
+            &["poll", "curl_easy_perform", "ngx_http_lua_content_handler", "ngx_process_events_and_timers"],
+        ] {
+            assert_eq!(meaning(&rules, symbols), None, "{symbols:?}");
+        }
+    }
+
     /// Kernel stacks as recorded with 6.18.
     #[test]
     fn waits_inside_the_kernel_have_its_words() {
