@@ -13,5 +13,5 @@ pub mod site;
 pub mod waits;
 
 pub use glob::{ByteStates, Glob, NoStates};
-pub use short_name::short_name;
+pub use short_name::{short_name, stable_name};
 pub use site::Site;

@@ -6,7 +6,8 @@ use std::borrow::Cow;
 /// A demangled name without what does not help to find it: parameters, the contents of generics,
 /// symbol versions, compiler suffixes and Rust's hashes.
 pub fn short_name(symbol: &str) -> String {
-    let symbol = without_result(without_suffix(symbol));
+    let symbol = stable_name(symbol);
+    let symbol = without_result(without_suffix(&symbol));
     let mut short = String::new();
     let mut depth = 0usize;
     let mut rest = symbol;
@@ -27,6 +28,29 @@ pub fn short_name(symbol: &str) -> String {
         rest = next;
     }
     short
+}
+
+/// A name that is the same in another run. Java's lambdas and other hidden classes have an address in their names, and
+/// a number by their turn: `Orders$$Lambda$2+0x00007f6144001000.run` is `Orders$$Lambda.run`.
+pub fn stable_name(symbol: &str) -> Cow<'_, str> {
+    const LAMBDA: &str = "$$Lambda";
+    let is_digit = |c: char| c.is_ascii_digit();
+    let mut stable = Cow::Borrowed(symbol);
+    for mark in ["+0x", "/0x"] {
+        while let Some(at) = stable.find(mark) {
+            let (class, address) = stable.split_at(at);
+            let method = address[mark.len()..].trim_start_matches(|c: char| c.is_ascii_hexdigit());
+            let class = match class.trim_end_matches(is_digit).strip_suffix('$') {
+                Some(lambda) if lambda.ends_with(LAMBDA) => lambda,
+                _ => class,
+            };
+            if !method.starts_with('.') || !class.contains('$') {
+                break;
+            }
+            stable = Cow::Owned(format!("{class}{method}"));
+        }
+    }
+    stable
 }
 
 /// A demangled name as lists of functions have it. That of a C++ template begins with what the function returns:
@@ -127,10 +151,7 @@ mod tests {
             ("pthread_cond_wait@@GLIBC_2.3.2", "pthread_cond_wait"),
             ("void shop.Orders.take(int, java.lang.String)", "shop.Orders.take"),
             ("java.util.List[] shop.Orders$Row.<init>()", "shop.Orders$Row.<init>"),
-            (
-                "void shop.Orders$$Lambda$2+0x00007f6144001000.run()",
-                "shop.Orders$$Lambda$2+0x00007f6144001000.run",
-            ),
+            ("void shop.Orders$$Lambda$2+0x00007f6144001000.run()", "shop.Orders$$Lambda.run"),
             ("StubRoutines (1)", "StubRoutines (1)"),
             ("apply<decltype(a->b)>(int)", "apply<>"),
             ("", ""),
@@ -172,6 +193,22 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(plain_name(symbol), plain);
+        }
+    }
+
+    #[test]
+    fn hidden_class_of_java_has_no_address() {
+        for (name, stable) in [
+            ("void L$$Lambda$1+0x00007f24f0000a08.run()", "void L$$Lambda.run()"),
+            ("L$$Lambda/0x00007f24f0000a08.run()", "L$$Lambda.run()"),
+            (
+                "java.lang.invoke.LambdaForm$MH+0x00007f.invoke(Object)",
+                "java.lang.invoke.LambdaForm$MH.invoke(Object)",
+            ),
+            ("libfoo.so+0x1234", "libfoo.so+0x1234"),
+            ("T$1.handle()", "T$1.handle()"),
+        ] {
+            assert_eq!(stable_name(name), stable);
         }
     }
 

@@ -65,7 +65,8 @@ pub enum Role {
 }
 
 impl Role {
-    fn of(frame: &ResolvedFrame, line: &SymbolLine) -> Self {
+    /// Of one line of a frame. [`Roles::of`] remembers it.
+    pub fn of(frame: &ResolvedFrame, line: &SymbolLine) -> Self {
         let is_machine = || frame.module.as_deref().is_some_and(java::is_machine);
         match frame.kind {
             _ if is_plumbing(frame, line) => Role::Plumbing,

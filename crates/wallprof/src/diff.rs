@@ -46,6 +46,9 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode, Failure> {
     let selected = Threads::from_args(None, args.container.as_deref())?;
     let (info_a, side_a, kinds_a) = collect(&args.a, &rules, &selected, &mut tree)?;
     let (info_b, side_b, kinds_b) = collect(&args.b, &rules, &selected, &mut tree)?;
+    if view != View::OnCpu {
+        check_waits([(&args.a, &side_a), (&args.b, &side_b)])?;
+    }
     let comparison = compare(tree, &side_a, &side_b, &view, Floor::default());
     check(args, &comparison)?;
     let (file_a, file_b) = (args.a.to_string_lossy(), args.b.to_string_lossy());
@@ -151,6 +154,19 @@ fn collect(
     })?;
     let side = collector.finish(&info, tree);
     Ok((info, side, kinds))
+}
+
+/// Refuses a recording without waits beside one with some: all waits would have appeared, or gone.
+fn check_waits([a, b]: [(&Path, &Side); 2]) -> Result<(), Failure> {
+    let without = match (a.1.has_waits(), b.1.has_waits()) {
+        (false, true) => a.0,
+        (true, false) => b.0,
+        _ => return Ok(()),
+    };
+    Err(Failure::failed(format!(
+        "{} knows running time alone, and no waits, which the other recording has: compare with --view on-cpu",
+        without.display()
+    )))
 }
 
 /// Refuses recordings that have nothing in common.

@@ -18,6 +18,7 @@ use super::step::steps_from_stacks;
 use super::tree::{NodeId, Tree};
 use super::waits::{Waits, wait_of};
 use super::windows::Windows;
+use crate::interest::Class;
 use crate::totals::accounts;
 
 /// Threads that are taken for the same in two recordings, by name.
@@ -40,6 +41,12 @@ impl Side {
     /// The seconds of wall time that were observed.
     pub fn wall_s(&self) -> f64 {
         self.windows.total_ns() / 1e9
+    }
+
+    /// Whether any thread waited. A source that samples running time alone knows no waits.
+    pub fn has_waits(&self) -> bool {
+        let mut states = self.groups.values().flat_map(|time| time.states.keys());
+        states.any(|state| Class::of(*state) != Class::Running)
     }
 
     /// How many whole one-second windows that is worth to judge noise by.
@@ -341,6 +348,14 @@ mod tests {
         let sums: Vec<u64> = time.waits.values().map(Waits::total_ns).collect();
         assert_eq!(sums, [500_000, 500_000], "the shortest is not kept by itself");
         assert!(time.waits.keys().all(|leaf| time.stacks.iter().any(|(node, ..)| node == leaf)));
+    }
+
+    #[test]
+    fn samples_of_running_time_alone_know_no_waits() {
+        let running = Fixture::new(2).running("t", 300, &[("main", 1)]);
+        let has_waits = |fixture: &Fixture| fixture.side(&mut Tree::default()).has_waits();
+        assert!(!has_waits(&running));
+        assert!(has_waits(&running.waiting("t", State::Blocked(Reason::Sleep), 600, &[])));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, State, SymbolLine};
 
-use wallprof_meaning::site;
+use wallprof_meaning::site::Role;
+use wallprof_meaning::{site, stable_name};
 
 /// One step on the way from the outermost function to the state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,7 +35,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// A step and whether it is a library's or the kernel's common machinery, which sites leave out.
+/// A step and whether it is a library's or the kernel's common machinery, which sites leave out. So is Java's, below a
+/// method of the program.
 pub(crate) type Walked = (Step, bool);
 
 /// The steps of a pair of stacks, outermost function first, the state last.
@@ -43,6 +45,7 @@ pub(crate) fn steps_from_stacks(
     kernel: Option<&ResolvedStack>,
     state: State,
 ) -> Vec<Walked> {
+    let has_program = user.is_some_and(has_program);
     let mut steps: Vec<Walked> = Vec::new();
     for frame in [user, kernel].into_iter().flatten().flat_map(|stack| stack.frames.iter().rev()) {
         for line in frame.lines.iter().rev() {
@@ -51,7 +54,12 @@ pub(crate) fn steps_from_stacks(
             let repeats =
                 matches!(step, Step::Unnamed(_)) && steps.last().is_some_and(|(last, _)| *last == step);
             if !repeats {
-                steps.push((step, site::is_plumbing(frame, line)));
+                let is_plumbing = match Role::of(frame, line) {
+                    Role::Program => false,
+                    Role::Plumbing => true,
+                    Role::JavaLibrary | Role::JavaMachine => has_program,
+                };
+                steps.push((step, is_plumbing));
             }
         }
     }
@@ -62,11 +70,16 @@ pub(crate) fn steps_from_stacks(
     steps
 }
 
+fn has_program(stack: &ResolvedStack) -> bool {
+    let mut lines = stack.frames.iter().flat_map(|frame| frame.lines.iter().map(move |line| (frame, line)));
+    lines.any(|(frame, line)| Role::of(frame, line) == Role::Program && line.symbol.is_some())
+}
+
 fn step(frame: &ResolvedFrame, line: &SymbolLine) -> Step {
     let symbol = line.symbol.as_deref().filter(|name| !name.is_empty());
     match (symbol, frame.kind) {
         (Some(name), FrameKind::Kernel) => Step::Kernel(name.into()),
-        (Some(name), _) => Step::Function(name.into()),
+        (Some(name), _) => Step::Function((&*stable_name(name)).into()),
         (None, kind) => {
             let module = frame.module.as_deref().map(site::base_name).filter(|name| !name.is_empty());
             Step::Unnamed(module.unwrap_or(unnamed(kind)).into())
@@ -126,6 +139,12 @@ mod tests {
             frame(FrameKind::Native, "", &[""]),
         ];
         assert_eq!(shown(&user, &[]), "[unknown];[jit];[libx.so.1];[blocked:lock]");
+    }
+
+    #[test]
+    fn lambda_of_java_is_the_same_in_the_next_run() {
+        let run = |name: &str| shown(&[frame(FrameKind::Jit, "", &[name])], &[]);
+        assert_eq!(run("L$$Lambda$1+0x00007f24f0000a08.run()"), run("L$$Lambda$14+0x00007f61440010a8.run()"));
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 
 use wallprof_analysis::Class;
 use wallprof_analysis::diff::{
-    Change, GroupRate, Headline, KindChange, LEAST_WINDOWS, PartChange, PercentileChange, Step,
+    Change, Floor, GroupRate, Headline, KindChange, LEAST_WINDOWS, Part, PartChange, PercentileChange, Step,
 };
+
+use wallprof_model::State;
 
 use super::amount::{margin, mark, rate, signed, whole_ns};
 use super::{Diff, DiffSide, group_name};
@@ -20,6 +22,10 @@ use crate::units::{counted, time};
 /// Rows of a table and threads of one side that are shown.
 const MOST_ROWS: usize = 20;
 const MOST_THREADS: usize = 8;
+const MOST_UNSURE: usize = 5;
+
+/// The largest p of a difference that is shown although it is no news.
+const UNLIKELY: f64 = 0.001;
 
 /// Columns of a line's thread and state, and of both in a narrow terminal.
 const NAME: usize = 24;
@@ -54,6 +60,7 @@ pub fn diff_text(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &
     write_kinds(out, diff, rows, style)?;
     write_parts(out, diff, rows, style)?;
     write_stacks(out, diff, rows, style)?;
+    write_unsure(out, diff, style)?;
     write_verdict(out, diff, style)?;
     write_unmatched(out, diff, rows, style)
 }
@@ -143,21 +150,62 @@ fn write_percentile(
 }
 
 fn write_parts(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
-    let mut parts: Vec<&PartChange> = diff.comparison.parts.iter().filter(|part| part.is_news).collect();
+    let parts = sorted_parts(diff, |part| part.is_news);
     if parts.is_empty() {
         return Ok(());
     }
-    let size = |part: &PartChange| part.change.difference_ns().abs();
-    parts.sort_by(|x, y| is_voluntary(x).cmp(&is_voluntary(y)).then(size(y).total_cmp(&size(x))));
     write_title(out, "States", ORDER, style)?;
     write_head(out, style)?;
     let most = rows.most(MOST_ROWS);
-    for part in parts.iter().take(most) {
+    write_part_lines(out, parts.iter().take(most), style)?;
+    write_left_out(out, parts.len().saturating_sub(most), style)
+}
+
+/// States that would differ so much in one of a thousand equal recordings, of which many are asked about.
+fn write_unsure(out: &mut impl Write, diff: &Diff<'_>, style: &Style) -> io::Result<()> {
+    let floor = diff.comparison.floor;
+    let mut parts = sorted_parts(diff, |part| is_unsure(part, floor));
+    parts.sort_by(|x, y| size(y).total_cmp(&size(x)));
+    if parts.is_empty() {
+        return Ok(());
+    }
+    write_title(out, "Perhaps", "too few seconds to be sure, with so many states: record for longer", style)?;
+    write_head(out, style)?;
+    write_part_lines(out, parts.iter().take(MOST_UNSURE), style)
+}
+
+/// Not the states that depend on the other load of the machine, nor those into which samples divide running time.
+fn is_unsure(part: &PartChange, floor: Floor) -> bool {
+    let is_unlikely = part.change.uncertainty.is_some_and(|found| found.p <= UNLIKELY);
+    let is_left_out = matches!(
+        part.part,
+        Part::State(State::User | State::Kernel | State::Irq | State::Runnable | State::Preempted)
+    );
+    !part.is_news && is_unlikely && !is_left_out && floor.is_reached(&part.change)
+}
+
+/// The largest difference first, voluntary waits last.
+fn sorted_parts<'d>(diff: &Diff<'d>, wants: impl Fn(&PartChange) -> bool) -> Vec<&'d PartChange> {
+    let mut parts: Vec<&PartChange> = diff.comparison.parts.iter().filter(|part| wants(part)).collect();
+    parts.sort_by(|x, y| is_voluntary(x).cmp(&is_voluntary(y)).then(size(y).total_cmp(&size(x))));
+    parts
+}
+
+fn size(part: &PartChange) -> f64 {
+    part.change.difference_ns().abs()
+}
+
+fn write_part_lines<'d>(
+    out: &mut impl Write,
+    parts: impl Iterator<Item = &'d &'d PartChange>,
+    style: &Style,
+) -> io::Result<()> {
+    for part in parts {
         let label =
             part.part.meant().map_or_else(|| part.part.label(), |meant| style.name(&meant.name).into());
         write_line(out, (&group_name(&part.group, style), &label), &part.change, style)?;
     }
-    write_left_out(out, parts.len().saturating_sub(most), style)
+    Ok(())
 }
 
 /// Whether a part is a voluntary wait.
@@ -318,6 +366,24 @@ fn unmatched_line(group: &GroupRate, style: &Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wallprof_analysis::diff::{Group, Uncertainty};
+    use wallprof_model::Reason;
+
+    #[test]
+    fn unlikely_difference_of_a_wait_is_unsure() {
+        let unsure = |part, (a_ms, b_ms): (f64, f64), p, is_news| {
+            let group = Group { process: "app".into(), thread: "feed".into() };
+            let uncertainty = Some(Uncertainty { margin_ns: 1e6, p });
+            let change = Change { a_ns: a_ms * 1e6, b_ns: b_ms * 1e6, uncertainty };
+            is_unsure(&PartChange { group, part, change, is_news }, Floor::default())
+        };
+        let wait = || Part::State(State::Blocked(Reason::Wait));
+        assert!(unsure(wait(), (1.0, 779.0), 0.000_42, false));
+        assert!(!unsure(wait(), (1.0, 779.0), 0.000_42, true), "it is news");
+        assert!(!unsure(wait(), (1.0, 779.0), 0.002, false));
+        assert!(!unsure(wait(), (100.0, 103.0), 0.000_42, false), "below the floor");
+        assert!(!unsure(Part::State(State::Preempted), (1.0, 779.0), 0.000_42, false));
+    }
 
     #[test]
     fn percentiles_say_by_how_much_they_differ() {
