@@ -145,6 +145,8 @@ struct Key {
 struct Place {
     group: u64,
     parks: Option<u64>,
+    /// Its threads wait in epoll, for whatever comes first: no thread holds that.
+    in_epoll: bool,
     now: Shares,
     before: Shares,
     verdict: PlaceVerdict,
@@ -196,6 +198,10 @@ impl Places {
         (known.met, known.wait) = (now, wait);
         if let Some(spot) = wait.spot {
             self.waiters.insert((spot.group, thread), now);
+            if wait.in_epoll {
+                let place = self.places.entry(spot.place).or_default();
+                (place.in_epoll, place.used) = (true, now);
+            }
         }
     }
 
@@ -355,6 +361,8 @@ impl Places {
         };
         let depth = || Ok::<_, Infallible>(depth(&threads, here, stacks, depth_of));
         let Ok(verdict) = judge(&place.shares(), place.verdict, timing_of, depth);
+        let is_loop = place.in_epoll && verdict == PlaceVerdict::NotIdle;
+        let verdict = if is_loop { PlaceVerdict::Idle } else { verdict };
         place.verdict = verdict;
         if has_own_waiters && verdict != PlaceVerdict::NotIdle {
             if place.reviewed == 0 {
@@ -603,6 +611,15 @@ mod tests {
         add_second(&mut places, &lock(0)[4..]);
         judge(&mut places, 2 * SECOND);
         assert_eq!(verdict(&places, 10), PlaceVerdict::NotIdle);
+    }
+
+    #[test]
+    fn loops_that_end_the_waits_of_each_other_are_no_lock() {
+        let mut places = Places::default();
+        places.meet(7, 1, MetWait { in_epoll: true, ..met(Some(spot(10, 1)), None) }, SECOND);
+        add_second(&mut places, &lock(0));
+        judge(&mut places, SECOND);
+        assert_eq!(verdict(&places, 10), PlaceVerdict::Idle);
     }
 
     #[test]

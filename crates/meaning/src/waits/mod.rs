@@ -76,6 +76,9 @@ pub const GRACE_PERIOD: &str = "RCU grace period";
 const FULL_QUEUE: &str = "full queue";
 const TURN: &str = "turn to wait for work";
 
+/// The functions of waits in epoll: the C library's, and the kernel's.
+const EPOLL: [&str; 4] = ["epoll_wait", "epoll_pwait", "epoll_pwait2", "ep_poll"];
+
 /// Innermost functions of waits that are judged together.
 pub const JUDGED_DEPTH: usize = 8;
 
@@ -308,11 +311,15 @@ impl Waits {
 
         let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
         let (mut unnamed, mut locks): (HashSet<Place>, HashSet<Place>) = Default::default();
+        let mut loops: HashSet<Place> = HashSet::new();
         let mut matcher = Matcher::new(rules);
         let after_sleep = self.after_sleep(rules, &mut resolve)?;
         for (&place, &reason) in &self.reasons {
             let user = place.user.map(&mut resolve).transpose()?;
             let kernel = place.kernel.map(&mut resolve).transpose()?;
+            if reason == Reason::Poll && is_epoll(user.as_ref(), kernel.as_ref()) {
+                loops.insert(place);
+            }
             if let Some(meaning) = matcher.meaning(user.as_ref(), kernel.as_ref()) {
                 if &*meaning.name == LOCK {
                     locks.insert(place);
@@ -331,6 +338,7 @@ impl Waits {
             .map(|(&(program, user, kernel), functions)| {
                 (Place { program, user, kernel }, functions.as_slice())
             })
+            .filter(|(place, _)| !loops.contains(place))
             .collect();
         let (lock, disk) = (lock_by_wakers(), by_wakers(DISK, false));
         let file_server = Arc::new(Meaning {
@@ -609,6 +617,14 @@ pub fn is_learned(reason: Reason) -> bool {
     }
 }
 
+/// Whether a wait is in epoll: a loop waits there for whatever comes first, so that no thread holds what it waits for.
+/// Loops that write to each other's connections end each other's waits, and look like the waiters of a lock.
+fn is_epoll(user: Option<&ResolvedStack>, kernel: Option<&ResolvedStack>) -> bool {
+    let frames = user.into_iter().chain(kernel).flat_map(|stack| stack.frames.iter());
+    let mut lines = frames.flat_map(|frame| &frame.lines);
+    lines.any(|line| line.symbol.as_deref().is_some_and(|symbol| EPOLL.contains(&symbol)))
+}
+
 /// Reasons of waits for what others send.
 fn is_sent(reason: Reason) -> bool {
     matches!(reason, Reason::Pipe | Reason::Network | Reason::Ipc)
@@ -784,6 +800,11 @@ mod tests {
             2 => &["sum", "serve", "run"],
             3 => &["pthread_cond_wait", "next_job", "run"],
             4 => &["pthread_cond_timedwait", "take", "serve", "run"],
+            5 => &["epoll_wait", "select", "serve", "run"],
+            6 => &["poll", "select", "serve", "run"],
+            7 => &["select", "serve", "run"],
+            8 => &["schedule_hrtimeout_range", "ep_poll", "do_epoll_wait"],
+            9 => &["schedule_hrtimeout_range", "do_sys_poll"],
             _ => &["inet_csk_accept"],
         }))
     }
@@ -863,6 +884,26 @@ mod tests {
         assert_eq!(name(&processes, 4, 1), None, "another program");
         let strangers = turns.meanings(&["a", "b", "c"]);
         assert_eq!(name(&strangers, 1, 1), None);
+    }
+
+    #[test]
+    fn loops_that_end_the_waits_of_each_other_wait_for_no_lock() {
+        let name_of = |user: u64, kernel: Option<u64>| {
+            let mut turns = Recorded::new(user, &turns());
+            for wait in &mut turns.0 {
+                (wait.reason, wait.kernel) = (StallReason::Blocked(Reason::Poll), kernel.map(StackId));
+            }
+            let meanings = turns.meanings(&["a"; 3]);
+            let place = (ThreadKey(1), Some(StackId(user)), kernel.map(StackId));
+            meanings.of_place(place.0, place.1, place.2).map(|meaning| meaning.name.clone())
+        };
+        assert_eq!(
+            [name_of(5, None), name_of(7, Some(8))],
+            [None, None],
+            "by the library, and by the kernel"
+        );
+        let lock = Some("lock".to_owned());
+        assert_eq!([name_of(6, None), name_of(7, Some(9))], [lock.clone(), lock], "a lock of poll");
     }
 
     #[test]

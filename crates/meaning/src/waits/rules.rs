@@ -604,6 +604,17 @@ mod tests {
             (&["epoll_wait", "ngx_process_events_and_timers"], "nginx", "event loop", true),
             (&["epoll_wait", "run_poll_loop"], "haproxy", "event loop", true),
             (&["epoll_wait", "event_base_loop"], "libevent", "event loop", true),
+            (
+                &[
+                    "pthread_cond_timedwait",
+                    "Unsafe_Park",
+                    "java.lang.Object java.util.concurrent.SynchronousQueue.poll(long, java.util.concurrent.TimeUnit)",
+                    "java.lang.Runnable org.eclipse.jetty.util.thread.ReservedThreadExecutor$ReservedThread.reservedWait()",
+                ],
+                "jetty",
+                "pool",
+                true,
+            ),
             (&["usleep", "sqlite3OsSleep", "sqlite3InvokeBusyHandler"], "sqlite", "database lock", false),
             (&["poll", "__res_context_send", "getaddrinfo"], "glibc", "DNS", false),
             (&["pthread_cond_timedwait", "rb_nogvl", "rb_ensure", "rb_vm_exec"], "ruby", "GVL", false),
