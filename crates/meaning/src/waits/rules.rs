@@ -483,6 +483,9 @@ mod tests {
     use wallprof_testkit::stacks::kernel_stack;
     use wallprof_testkit::stacks::{stack, strip};
 
+    const TBB_WAIT: &str = "tbb::detail::r1::wait_bounded_queue_monitor(tbb::detail::r1::concurrent_monitor*, \
+                            unsigned long, long, tbb::detail::d1::delegate_base&)";
+
     fn rules(text: &str) -> Rules {
         let mut rules = Rules::default();
         rules.prepend_file(text).unwrap_or_else(|error| panic!("{error}"));
@@ -614,6 +617,23 @@ mod tests {
                 "jetty",
                 "pool",
                 true,
+            ),
+            (&["syscall", TBB_WAIT, "run"], "tbb", "items", true),
+            (
+                &["syscall", TBB_WAIT, "tbb::detail::d2::concurrent_bounded_queue<int>::internal_pop(void*)"],
+                "tbb",
+                "items",
+                true,
+            ),
+            (
+                &[
+                    "syscall",
+                    TBB_WAIT,
+                    "void tbb::detail::d2::concurrent_bounded_queue<int>::internal_push<int>(int&&)",
+                ],
+                "tbb",
+                "full queue",
+                false,
             ),
             (&["usleep", "sqlite3OsSleep", "sqlite3InvokeBusyHandler"], "sqlite", "database lock", false),
             (&["poll", "__res_context_send", "getaddrinfo"], "glibc", "DNS", false),
@@ -788,6 +808,7 @@ mod tests {
             "woken waiters",
             "full queue",
             "pinned virtual thread",
+            "full queue",
             "write stall",
             "write stall",
             "WAL flush",
