@@ -54,6 +54,10 @@ pub struct Timing {
     pub together: f64,
     /// The share of the time with at most one thread of the place awake.
     pub one_awake: f64,
+    /// The share of the time in which all threads wait that ever wait at the place.
+    pub none_awake: f64,
+    /// The share of the waits that threads end which never wait at the place.
+    pub by_others: f64,
     /// Threads with a wait.
     pub threads: usize,
     /// Each thread is woken by one other thread only.
@@ -157,13 +161,16 @@ pub fn timing(links: &[Link]) -> Timing {
         known += if before_is_unknown { of_holders } else { link.woken.saturating_sub(link.start) };
     }
     let together = wakeups.iter().map(|wakeup| wakeup.links.len()).filter(|&count| count > 1).sum::<usize>();
+    let waiters = threads.values().filter(|thread| !thread.waits.is_empty()).count();
     Timing {
         waits: ended.len(),
         covered: ratio(covered, known),
         out_of_turn: out_of_turn(&wakeups, &threads),
         together: ratio(together as u64, ended.len() as u64),
-        one_awake: one_awake(&links, threads.len()),
-        threads: threads.values().filter(|thread| !thread.waits.is_empty()).count(),
+        one_awake: waiting(&links, threads.len() - usize::from(!threads.is_empty())),
+        none_awake: waiting(&links, waiters),
+        by_others: by_others(&ended, &threads),
+        threads: waiters,
         fixed_order: fixed_order(&ended),
         answered: answered(&wakeups, &threads),
         dropped: 0.0,
@@ -333,8 +340,8 @@ fn out_of_turn(wakeups: &[Wakeup<'_>], threads: &HashMap<u32, Thread>) -> f64 {
     ratio(wrong, looked_at)
 }
 
-/// The share of the time from the first to the last of the waits with at most one thread awake.
-fn one_awake(links: &[Link], threads: usize) -> f64 {
+/// The share of the time from the first to the last of the waits in which at least so many threads wait.
+fn waiting(links: &[Link], threads: usize) -> f64 {
     let mut edges: Vec<(u64, i64)> = Vec::with_capacity(links.len() * 2);
     for link in links {
         edges.push((link.start, 1));
@@ -343,16 +350,23 @@ fn one_awake(links: &[Link], threads: usize) -> f64 {
     edges.sort_unstable();
     let (Some(first), Some(last)) = (edges.first(), edges.last()) else { return 0.0 };
     let whole = last.0 - first.0;
-    let all = i64::try_from(threads).unwrap_or(i64::MAX);
+    let least = i64::try_from(threads).unwrap_or(i64::MAX);
     let (mut waiting, mut from, mut sum) = (0, first.0, 0);
     for &(at, change) in &edges {
-        if waiting >= all - 1 {
+        if waiting >= least {
             sum += at - from;
         }
         waiting += change;
         from = at;
     }
     ratio(sum, whole)
+}
+
+/// See [`Timing::by_others`].
+fn by_others(ended: &[Link], threads: &HashMap<u32, Thread>) -> f64 {
+    let waits_never = |waker: u32| threads.get(&waker).is_none_or(|thread| thread.waits.is_empty());
+    let others = ended.iter().filter(|link| link.waker.is_some_and(waits_never)).count();
+    ratio(others as u64, ended.len() as u64)
 }
 
 /// See [`Timing::answered`]. On a machine with busy CPUs a thread that wakes another one may lose its CPU before
@@ -441,6 +455,21 @@ mod tests {
         assert!(timing.answered > 0.6, "{timing:?}");
         let of_a_lock = super::timing(&lock());
         assert!(of_a_lock.answered < 0.1, "{of_a_lock:?}");
+    }
+
+    #[test]
+    fn idle_workers_of_others_wait_all_the_time() {
+        // Threads 8 and 9, which never wait here, have work for workers 0 and 1. Of these, one wakes the other.
+        let round = |round: u64| {
+            let at = round * 100;
+            [link(0, at - 98, at, 8), link(1, at - 97, at + 1, 0), link(0, at + 2, at + 50, 9)]
+        };
+        let links: Vec<Link> = (1..40).flat_map(round).collect();
+        let timing = timing(&links);
+        assert!(timing.none_awake > 0.9 && timing.by_others > 0.6, "{timing:?}");
+        assert_eq!(timing.threads, 2);
+        let of_a_lock = super::timing(&lock());
+        assert!(of_a_lock.none_awake < 0.1 && of_a_lock.by_others == 0.0, "{of_a_lock:?}");
     }
 
     #[test]

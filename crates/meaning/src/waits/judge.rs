@@ -51,6 +51,11 @@ const ANSWERS: f64 = 0.95;
 /// one that lets go has something else to do.
 const ANSWERED: f64 = 0.5;
 
+/// From these shares on the waiters are idle: all of them wait, so that none of them has anything, and others end most
+/// waits, which never wait there. Measured: 92 to 99 % and 67 %, of four workers of a library.
+const NONE_AWAKE: f64 = 0.9;
+const BY_OTHERS: f64 = 0.6;
+
 /// The most of them that parked threads drop, and the most of the holders' time in which they are parked.
 const MOST_DROPPED: f64 = 0.1;
 const MOST_PARKED: f64 = 0.5;
@@ -123,7 +128,8 @@ fn by_timing<E>(
 ) -> Result<PlaceVerdict, E> {
     let answers = timing.one_awake >= ANSWERS || timing.answered >= ANSWERED;
     let has_fixed_partners = timing.fixed_order && (timing.threads > 2 || answers);
-    let is_work = timing.dropped > MOST_DROPPED || timing.parked > MOST_PARKED;
+    let are_idle = timing.none_awake >= NONE_AWAKE && timing.by_others >= BY_OTHERS;
+    let is_work = timing.dropped > MOST_DROPPED || timing.parked > MOST_PARKED || are_idle;
     if (timing.waits as u64) < LEAST_WAITS || timing.covered < LEAST_COVERED || has_fixed_partners || is_work
     {
         return Ok(PlaceVerdict::Idle);
@@ -166,6 +172,8 @@ mod tests {
         out_of_turn: 0.05,
         together: 0.0,
         one_awake: 0.5,
+        none_awake: 0.0,
+        by_others: 0.0,
         threads: 3,
         fixed_order: false,
         answered: 0.0,
@@ -202,6 +210,9 @@ mod tests {
         assert_eq!(of(Timing { fixed_order: true, ..LOCK }), Idle);
         let pair = Timing { fixed_order: true, threads: 2, ..LOCK };
         assert_eq!([0.4, 0.6].map(|answered| of(Timing { answered, ..pair })), [NotIdle, Idle]);
+        let idle = |none_awake, by_others| of(Timing { none_awake, by_others, ..LOCK });
+        assert_eq!(idle(0.92, 0.66), Idle, "others have work for them");
+        assert_eq!([idle(0.92, 0.5), idle(0.8, 0.66)], [NotIdle; 2], "others hold the lock, too");
         assert_eq!(of(Timing { out_of_turn: 0.5, ..LOCK }), Idle);
         assert_eq!(of(Timing { together: 0.9, one_awake: 0.2, ..LOCK }), Idle);
         assert_eq!([0.1, 0.2].map(|dropped| of(Timing { dropped, ..LOCK })), [NotIdle, Idle]);
