@@ -64,6 +64,8 @@ pub struct Timing {
     pub fixed_order: bool,
     /// The share of the wakeups whose waker was waiting itself at once: it had asked, and waited for the answer.
     pub answered: f64,
+    /// The share of the waits that are those of the thread with the fewest.
+    pub rarest: f64,
     /// Of parked threads only, see [`timing_of_parked`]: the share of the wakeups after which the woken thread
     /// waited again without having handed on, though another one had waited all the time.
     pub dropped: f64,
@@ -173,6 +175,7 @@ pub fn timing(links: &[Link]) -> Timing {
         threads: waiters,
         fixed_order: fixed_order(&ended),
         answered: answered(&wakeups, &threads),
+        rarest: rarest(&threads),
         dropped: 0.0,
         parked: 0.0,
     }
@@ -378,6 +381,12 @@ fn answered(wakeups: &[Wakeup<'_>], threads: &HashMap<u32, Thread>) -> f64 {
     ratio(wakeups.iter().filter(waits_at_once).count() as u64, wakeups.len() as u64)
 }
 
+/// See [`Timing::rarest`].
+fn rarest(threads: &HashMap<u32, Thread>) -> f64 {
+    let waits = || threads.values().map(|thread| thread.waits.len() as u64).filter(|&waits| waits > 0);
+    ratio(waits().min().unwrap_or(0), waits().sum())
+}
+
 fn fixed_order(ended: &[Link]) -> bool {
     let mut wakers: HashMap<u32, HashMap<u32, u64>> = HashMap::new();
     for link in ended {
@@ -455,6 +464,22 @@ mod tests {
         assert!(timing.answered > 0.6, "{timing:?}");
         let of_a_lock = super::timing(&lock());
         assert!(of_a_lock.answered < 0.1, "{of_a_lock:?}");
+    }
+
+    #[test]
+    fn thread_that_looks_for_the_answer_and_seldom_sleeps_has_few_of_the_waits() {
+        // Each 10 s thread 1 asks thread 0. It waits for one answer of 20, which takes 400 ms.
+        let asked = |turn: u64| {
+            let at = turn * 10_000;
+            let answer = turn.is_multiple_of(20).then(|| link(1, at, at + 400, 0));
+            [Some(link(0, at.saturating_sub(9_500), at, 1)), answer].into_iter().flatten()
+        };
+        let links: Vec<Link> = (1..200).flat_map(asked).collect();
+        let timing = timing(&links);
+        assert!(timing.fixed_order && timing.rarest < 0.05, "{timing:?}");
+        assert!((0.9..0.96).contains(&timing.one_awake), "{timing:?}");
+        let of_a_lock = super::timing(&lock());
+        assert!(of_a_lock.rarest > 0.1, "{of_a_lock:?}");
     }
 
     #[test]

@@ -635,6 +635,17 @@ mod tests {
                 "full queue",
                 false,
             ),
+            (
+                &[
+                    "sem_wait",
+                    "moodycamel::details::Semaphore::wait()",
+                    "moodycamel::LightweightSemaphore::wait()",
+                    "void moodycamel::BlockingConcurrentQueue<int, moodycamel::Traits>::wait_dequeue<int&>(int&)",
+                ],
+                "moodycamel",
+                "items",
+                true,
+            ),
             (&["usleep", "sqlite3OsSleep", "sqlite3InvokeBusyHandler"], "sqlite", "database lock", false),
             (&["poll", "__res_context_send", "getaddrinfo"], "glibc", "DNS", false),
             (&["pthread_cond_timedwait", "rb_nogvl", "rb_ensure", "rb_vm_exec"], "ruby", "GVL", false),
@@ -657,6 +668,8 @@ mod tests {
             None
         );
         assert_eq!(meaning(&["pthread_cond_wait", "rb_native_cond_wait", "rb_mutex_synchronize"]), None);
+        let semaphore = ["sem_wait", "moodycamel::details::Semaphore::wait()", "take_order"];
+        assert_eq!(meaning(&semaphore), None, "a lock of the program");
         assert_eq!(meaning(&["pthread_cond_timedwait", "rb_thread_fd_select", "rb_ensure"]), None, "asleep");
         assert_eq!(meaning(&["read", "rdbLoad", "aeProcessEvents", "aeMain"]), None, "the loop is blocked");
     }
