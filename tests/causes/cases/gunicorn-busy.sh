@@ -20,5 +20,5 @@ clients() { # PATH NUMBER
     "$DEBIAN_PYTHON" "$PROGRAMS/offers.py" "$port" "$1" "$2" "$SECONDS_OF_RUN"
 }
 cause() { clients /offer 8; }
-twin() { clients / 2; }
+twin() { clients / 1; }
 target() { printf -- '-p %s ' "$server" $workers; }
