@@ -79,7 +79,8 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     let mut blocks: HashMap<u64, (Called, &str)> = HashMap::new();
     let mut cases = Vec::new();
     for case in evidence.cases().filter(|case| is_block(case, evidence) && !reported.has(case)) {
-        let called = case.callers.as_ref().and_then(|callers| match loops.get(&case.thread) {
+        let callers = case.callers.as_ref().filter(|callers| !callers.has_left_its_loop());
+        let called = callers.and_then(|callers| match loops.get(&case.thread) {
             Some(known) => Some((callers.first_beyond(known.callers)?, known.place)),
             // A loop that is blocked nearly all the time hardly waits for work.
             None => Some((callers.called_by_known_loop()?, WAIT_FOR_WORK)),
@@ -516,26 +517,27 @@ mod tests {
 
     #[test]
     fn known_loop_that_never_waits_for_work_is_blocked_and_an_unknown_one_is_no_loop() {
-        let titles = |run: &str| -> Vec<String> {
-            let task = "tokio::runtime::task::core::Core<T,S>::poll";
-            let cell = "tokio::loom::std::unsafe_cell::UnsafeCell<T>::with_mut";
+        const TASK: &str = "tokio::runtime::task::core::Core<T,S>::poll";
+        const CELL: &str = "tokio::loom::std::unsafe_cell::UnsafeCell<T>::with_mut";
+        const RUN: &str = "tokio::runtime::scheduler::multi_thread::worker::Context::run_task";
+        const IN_PLACE: &str = "tokio::runtime::scheduler::multi_thread::worker::block_in_place";
+        let titles = |callers: &[&str]| -> Vec<String> {
+            let functions = [&["nanosleep", "app::resize::{{closure}}"], callers, &["run"]].concat();
             let mut fixture = Fixture::new();
             for turn in 0..20 {
-                let sleep = StallRecord {
-                    user: Some(stack(&["nanosleep", "app::resize::{{closure}}", cell, task, run, "run"])),
-                    ..block(turn, Reason::Sleep, 30)
-                };
-                fixture.stall(sleep);
+                let user = Some(stack(&functions));
+                fixture.stall(StallRecord { user, ..block(turn, Reason::Sleep, 30) });
             }
             findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
         };
-        let found = titles("tokio::runtime::scheduler::multi_thread::worker::Context::run_task");
+        let found = titles(&[CELL, TASK, RUN]);
         assert_eq!(found.len(), 1, "{found:#?}");
         let words = "did not return to its wait for work 20 times, 600 ms in all, up to 30.0 ms: its event loop was \
             asleep in the task app::resize::{{closure}}.";
         assert!(found[0].contains(words), "{found:#?}");
-        assert_eq!(titles("tokio::runtime::blocking::pool::Inner::run"), [""; 0]);
-        assert_eq!(titles("serve"), [""; 0]);
+        assert_eq!(titles(&[IN_PLACE, CELL, TASK, RUN]), [""; 0], "another thread has the loop");
+        assert_eq!(titles(&[CELL, TASK, "tokio::runtime::blocking::pool::Inner::run"]), [""; 0]);
+        assert_eq!(titles(&["serve"]), [""; 0]);
     }
 
     /// Node.js waits for a child in a loop inside of the loop, and for other threads on a condition variable.

@@ -88,6 +88,11 @@ impl Callers {
         called_first(self.0.get(at + 1..)?)
     }
 
+    /// Whether the thread has given its loop to another one.
+    pub fn has_left_its_loop(&self) -> bool {
+        dispatch::has_left(self.0.iter().map(|function| function.symbol.as_deref()))
+    }
+
     /// All functions, from the root inwards.
     pub(super) fn functions(&self) -> impl Iterator<Item = &Function> + Clone {
         self.0.iter().map(|function| &**function)

@@ -107,6 +107,11 @@ pub(super) fn serves<'f>(mut functions: impl Iterator<Item = Option<&'f str>>) -
     })
 }
 
+/// Whether the thread has given its loop to another one, to wait itself: below tokio's function for that.
+pub(super) fn has_left<'f>(mut functions: impl Iterator<Item = Option<&'f str>>) -> bool {
+    functions.any(|function| function.is_some_and(|function| function.contains("::block_in_place")))
+}
+
 /// Of functions from the root inwards, the one that a known loop called, by its index, and what it is.
 pub(super) fn called<'f>(
     functions: impl Iterator<Item = Option<&'f str>> + Clone,

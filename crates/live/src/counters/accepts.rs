@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use wallprof_model::MonoNs;
 
 use super::Reading;
+use super::namespaces::NamespaceId;
 use super::netlink::Connection;
 use super::waited::{Names, Waited};
 
@@ -27,7 +28,7 @@ const NAMES: Names = Names { total: "accept.waited", count: "accept.connections"
 pub struct Accepts {
     /// Nothing is counted before.
     from: Option<MonoNs>,
-    by_cookie: HashMap<u64, Wait>,
+    by_cookie: HashMap<(NamespaceId, u64), Wait>,
     /// By process and the address at which it listens.
     listeners: BTreeMap<(u32, SocketAddr), Waited>,
 }
@@ -39,37 +40,59 @@ struct Wait {
     counted_ns: u64,
 }
 
+/// By port, the processes that listen, and where.
+fn listeners(rows: &[Connection], owners: &HashMap<u32, u32>) -> HashMap<u16, Vec<(u32, SocketAddr)>> {
+    let mut by_port: HashMap<u16, Vec<(u32, SocketAddr)>> = HashMap::new();
+    for row in rows.iter().filter(|row| row.listens) {
+        if let Some(&pid) = owners.get(&row.inode) {
+            by_port.entry(row.local.port()).or_default().push((pid, row.local));
+        }
+    }
+    by_port
+}
+
+fn listens_at(listener: SocketAddr, local: SocketAddr) -> bool {
+    listener.ip().is_unspecified() || listener.ip() == local.ip()
+}
+
 /// Whether no process has accepted it.
 pub fn waits(row: &Connection) -> bool {
     !row.listens && row.inode == 0
 }
 
 impl Accepts {
-    /// `owners`: the processes that have the sockets with these inodes. Returns whether a connection waits for one of
-    /// the processes.
-    pub fn see(&mut self, at: MonoNs, rows: &[Connection], owners: &HashMap<u32, u32>) -> bool {
+    /// `listed`: the connections of each network namespace. `owners`: the processes that have the sockets with these
+    /// inodes. Returns whether a connection waits for one of the processes.
+    pub fn see(
+        &mut self,
+        at: MonoNs,
+        listed: &[(NamespaceId, &[Connection])],
+        owners: &HashMap<u32, u32>,
+    ) -> bool {
         let from = self.from.get_or_insert(at).0;
-        let listening = rows.iter().filter(|row| row.listens);
-        let by_port: HashMap<u16, (u32, SocketAddr)> = listening
-            .filter_map(|row| Some((row.local.port(), (*owners.get(&row.inode)?, row.local))))
-            .collect();
         let mut seen = HashSet::new();
-        for row in rows.iter().filter(|row| waits(row)) {
-            let Some(listener) = by_port.get(&row.local.port()) else { continue };
-            let is_known = self.by_cookie.contains_key(&row.cookie);
-            let is_one_too_many = !is_known && self.by_cookie.len() >= MOST_WAITS
-                || !self.listeners.contains_key(listener) && self.count_of(listener.0) >= MOST_ADDRESSES;
-            if is_one_too_many {
-                continue;
+        for (home, rows) in listed {
+            let listeners = listeners(rows, owners);
+            for row in rows.iter().filter(|row| waits(row)) {
+                let of_port = listeners.get(&row.local.port()).into_iter().flatten();
+                let mut of_row = of_port.filter(|(_, address)| listens_at(*address, row.local));
+                let Some(listener) = of_row.next() else { continue };
+                let key = (*home, row.cookie);
+                let is_known = self.by_cookie.contains_key(&key);
+                let is_one_too_many = !is_known && self.by_cookie.len() >= MOST_WAITS
+                    || !self.listeners.contains_key(listener) && self.count_of(listener.0) >= MOST_ADDRESSES;
+                if is_one_too_many {
+                    continue;
+                }
+                // What was received last came with the request, or is the connection itself.
+                let start = at.0.saturating_sub(u64::from(row.received_ago_ms) * MS).max(from);
+                let wait = self.by_cookie.entry(key).or_insert(Wait { start, counted_ns: 0 });
+                let waited = self.listeners.entry(*listener).or_default();
+                waited.add(wait.start, at.0, &mut wait.counted_ns);
+                seen.insert(key);
             }
-            // What was received last came with the request, or is the connection itself.
-            let start = at.0.saturating_sub(u64::from(row.received_ago_ms) * MS).max(from);
-            let wait = self.by_cookie.entry(row.cookie).or_insert(Wait { start, counted_ns: 0 });
-            let waited = self.listeners.entry(*listener).or_default();
-            waited.add(wait.start, at.0, &mut wait.counted_ns);
-            seen.insert(row.cookie);
         }
-        self.by_cookie.retain(|cookie, _| seen.contains(cookie));
+        self.by_cookie.retain(|key, _| seen.contains(key));
         !seen.is_empty()
     }
 
@@ -93,6 +116,7 @@ mod tests {
 
     const SERVER: u32 = 7;
     const LISTENS: u16 = 80;
+    const HOME: NamespaceId = 1;
 
     fn row(inode: u32, cookie: u64, local: u16, received_ago_ms: u32) -> Connection {
         Connection {
@@ -118,9 +142,9 @@ mod tests {
     fn seen(looks: &[(u64, &[Connection])]) -> (u64, u64, u64) {
         let owners = HashMap::from([(1, SERVER), (9, SERVER)]);
         let mut accepts = Accepts::default();
-        accepts.see(MonoNs(0), &[listener()], &owners);
+        accepts.see(MonoNs(0), &[(HOME, &[listener()])], &owners);
         for (ms, waiting) in looks {
-            accepts.see(MonoNs(ms * MS), &[&[listener()], *waiting].concat(), &owners);
+            accepts.see(MonoNs(ms * MS), &[(HOME, &[&[listener()], *waiting].concat())], &owners);
         }
         let mut values = BTreeMap::new();
         accepts.pass(SERVER, MonoNs(1_000 * MS), &mut |_, reading| {
@@ -153,6 +177,22 @@ mod tests {
         assert_eq!(seen(&[(100, &[row(0, 5, 81, 40)])]), (0, 0, 0), "another's");
     }
 
+    /// Each container may have a server at the same port, and a machine one at each of its addresses.
+    #[test]
+    fn connection_waits_for_the_server_at_its_own_address_and_namespace() {
+        let owners = HashMap::from([(1, SERVER), (2, 8), (3, 9)]);
+        let at =
+            |inode, ip: [u8; 4]| Connection { inode, local: SocketAddr::from((ip, LISTENS)), ..listener() };
+        let here = [at(2, [10, 0, 0, 1]), at(1, [127, 0, 0, 1]), row(0, 5, LISTENS, 40)];
+        let there = [at(3, [0, 0, 0, 0]), row(0, 5, LISTENS, 40)];
+        let mut accepts = Accepts::default();
+        accepts.see(MonoNs(0), &[(HOME, &here), (2, &there)], &owners);
+        accepts.see(MonoNs(100 * MS), &[(HOME, &here), (2, &there)], &owners);
+        let pids: Vec<(u32, u64)> =
+            accepts.listeners.iter().map(|((pid, _), waited)| (*pid, waited.count)).collect();
+        assert_eq!(pids, [(SERVER, 1), (9, 1)]);
+    }
+
     #[test]
     fn own_connection_waits_until_it_is_accepted() {
         use std::io::Write;
@@ -169,8 +209,8 @@ mod tests {
         let owners = HashMap::from([(file.ino() as u32, SERVER)]);
         let mut list = SocketList::of_process(std::process::id()).unwrap();
         let mut accepts = Accepts::default();
-        assert!(accepts.see(MonoNs(0), &list.connections(IPV4).unwrap(), &owners));
+        assert!(accepts.see(MonoNs(0), &[(HOME, &list.connections(IPV4).unwrap())], &owners));
         let _accepted = listener.accept().unwrap();
-        assert!(!accepts.see(MonoNs(1), &list.connections(IPV4).unwrap(), &owners));
+        assert!(!accepts.see(MonoNs(1), &[(HOME, &list.connections(IPV4).unwrap())], &owners));
     }
 }

@@ -159,8 +159,10 @@ impl Upstreams {
             self.homes.entry(id).or_insert_with(|| Home::of(pid));
         }
         let mut rows = Vec::new();
-        for home in self.homes.values_mut() {
+        let mut ends = Vec::with_capacity(self.homes.len());
+        for (id, home) in &mut self.homes {
             home.list_into(&mut rows, at);
+            ends.push((*id, rows.len()));
         }
         let listening: HashSet<u16> =
             rows.iter().filter(|row| row.listens).map(|row| row.local.port()).collect();
@@ -169,7 +171,10 @@ impl Upstreams {
         }
         self.waits.see(at, &rows, &listening, &self.owners.by_inode);
         self.waits.name(at, &mut self.peers);
-        let waits_for_one = self.accepts.see(at, &rows, &self.owners.by_inode);
+        let mut start = 0;
+        let of_home = |(id, end): (NamespaceId, usize)| (id, &rows[std::mem::replace(&mut start, end)..end]);
+        let by_home: Vec<_> = ends.into_iter().map(of_home).collect();
+        let waits_for_one = self.accepts.see(at, &by_home, &self.owners.by_inode);
         self.pace.took(at, clock::thread_cpu_ns().saturating_sub(began));
         let is_client = |row: &Connection| !row.listens && listening.contains(&row.local.port());
         let is_served = |row: &Connection| is_client(row) && self.owners.by_inode.contains_key(&row.inode);
@@ -230,10 +235,10 @@ impl Owners {
         };
         let is_of_known =
             |row: &Connection| self.by_inode.contains_key(&row.inode) || self.others.contains(&row.inode);
-        let listeners = rows.iter().filter(|row| row.listens && is_of_known(row));
-        let known_ports: HashSet<u16> = listeners.map(|row| row.local.port()).collect();
+        let new_listeners = rows.iter().filter(|row| row.listens && !is_of_known(row));
+        let new_ports: HashSet<u16> = new_listeners.map(|row| row.local.port()).collect();
         let is_known = |row: &Connection| match accepts::waits(row) {
-            true => known_ports.contains(&row.local.port()),
+            true => !new_ports.contains(&row.local.port()),
             false => is_of_known(row),
         };
         at.0 >= self.due && rows.iter().any(|row| !row.listens && waits(row) && !is_known(row))
