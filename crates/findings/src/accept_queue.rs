@@ -77,9 +77,7 @@ fn find<'e>(evidence: &'e Evidence, _: &Reported) -> Vec<Conclusion<'e>> {
         let Some(thread) = evidence.thread(of_one.thread) else { continue };
         let none = Accepts { delays: Delays::default(), dropped: 0, ..of_one };
         let all = groups.entry((Arc::clone(&thread.process), of_one.address)).or_insert(none);
-        all.delays.count = all.delays.count.saturating_add(of_one.delays.count);
-        all.delays.total_ns = all.delays.total_ns.saturating_add(of_one.delays.total_ns);
-        all.delays.max_ns = all.delays.max_ns.max(of_one.delays.max_ns);
+        all.delays = all.delays.with(of_one.delays);
         all.dropped = all.dropped.saturating_add(of_one.dropped);
     }
     groups.into_iter().filter_map(|((program, _), accepts)| conclude(&program, accepts, evidence)).collect()
@@ -115,9 +113,7 @@ fn conclude<'e>(program: &str, accepts: Accepts<'_>, evidence: &'e Evidence) -> 
     };
     let title =
         format!("{waited} {program} to accept {them} at {address}{how_long}: its {doing}.{more}{full}");
-    // Connections wait at the same time, and cost no more than all of it.
-    let most_ns = wall_ns(evidence, &threads).max(delays.max_ns);
-    let delays = Delays { total_ns: delays.total_ns.min(most_ns), ..delays };
+    let delays = delays.within(&threads, evidence);
     Some(Problem { threads, delays, cases: Vec::new() }.conclude(title, advice))
 }
 

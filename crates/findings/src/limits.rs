@@ -47,6 +47,21 @@ impl Delays {
         })
     }
 
+    /// These and others.
+    pub fn with(self, others: Delays) -> Self {
+        Delays {
+            count: self.count.saturating_add(others.count),
+            total_ns: self.total_ns.saturating_add(others.total_ns),
+            max_ns: self.max_ns.max(others.max_ns),
+        }
+    }
+
+    /// Of what waits at the same time: no more than all of the threads' time.
+    pub fn within(self, threads: &[ThreadKey], evidence: &Evidence) -> Self {
+        let most_ns = wall_ns(evidence, threads).max(self.max_ns);
+        Delays { total_ns: self.total_ns.min(most_ns), ..self }
+    }
+
     /// The limit for causes that should be very rare: one long wait, or some short ones that add up.
     pub fn is_unusual(&self, evidence: &Evidence) -> bool {
         let unit = evidence.unit_ns();

@@ -366,11 +366,12 @@ fn conclude<'e>(
     advice: &str,
     evidence: &Evidence,
 ) -> Option<Conclusion<'e>> {
-    let delays = all.iter().fold(Delays::default(), |sum, one| Delays {
-        count: sum.count + one.spans.len() as u64,
-        total_ns: sum.total_ns.saturating_add(one.threads_ns()),
-        max_ns: sum.max_ns.max(one.longest_ns()),
-    });
+    let of_one = |one: &Exhausted| Delays {
+        count: one.spans.len() as u64,
+        total_ns: one.threads_ns(),
+        max_ns: one.longest_ns(),
+    };
+    let delays = all.iter().map(of_one).fold(Delays::default(), Delays::with);
     let problem = Problem { threads, delays, cases: Vec::new() };
     (!delays.is_negligible(evidence, &problem.threads)).then(|| problem.conclude(title, advice))
 }

@@ -125,11 +125,7 @@ pub(super) fn conclusions<'e>(evidence: &'e Evidence, reported: &[Conclusion<'e>
 
 fn conclude<'e>(upstreams: &[Upstream<'e>], evidence: &'e Evidence) -> Option<Conclusion<'e>> {
     let first = upstreams.first()?;
-    let delays = upstreams.iter().fold(Delays::default(), |sum, upstream| Delays {
-        count: sum.count.saturating_add(upstream.delays.count),
-        total_ns: sum.total_ns.saturating_add(upstream.delays.total_ns),
-        max_ns: sum.max_ns.max(upstream.delays.max_ns),
-    });
+    let delays = upstreams.iter().fold(Delays::default(), |sum, upstream| sum.with(upstream.delays));
     let threads: BTreeSet<ThreadKey> = upstreams.iter().map(|upstream| upstream.thread).collect();
     let threads: Vec<ThreadKey> = threads.into_iter().collect();
     if !is_worth_a_finding(delays, wall_ns(evidence, &threads), evidence)
@@ -160,9 +156,7 @@ fn conclude<'e>(upstreams: &[Upstream<'e>], evidence: &'e Evidence) -> Option<Co
         "{who} waited for an answer of {} to {requests}, while clients waited for {who}.{more}",
         name(first.address, upstreams)
     );
-    // Requests wait at the same time, and cost no more than all of it.
-    let most_ns = wall_ns(evidence, &threads).max(delays.max_ns);
-    let delays = Delays { total_ns: delays.total_ns.min(most_ns), ..delays };
+    let delays = delays.within(&threads, evidence);
     Some(Problem { threads, delays, cases: Vec::new() }.conclude(title, ADVICE))
 }
 

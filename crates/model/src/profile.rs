@@ -74,6 +74,14 @@ impl RecordingInfo {
     /// The `command` of a recording of every thread of the machine.
     pub const ALL_THREADS: &str = "all threads";
 
+    /// The `source` of what wallprof itself records.
+    pub const LIVE: &str = "live";
+
+    /// Whether wallprof itself recorded it, so that its ledgers have all waits and faults.
+    pub fn is_live(&self) -> bool {
+        self.source == Self::LIVE
+    }
+
     /// Whether it is of all threads (`-a`).
     pub fn is_of_all_threads(&self) -> bool {
         self.command == Self::ALL_THREADS

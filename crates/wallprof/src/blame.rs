@@ -35,10 +35,9 @@ pub fn run(args: &BlameArgs) -> Result<ExitCode, Failure> {
     if waits.dropped() > 0 {
         say(&format!("{} waits are left out: the recording has more than are kept.", waits.dropped()));
     }
-    waits
-        .set_counted(recording.folded()?.iter().fold(0, |sum: u64, folded| sum.saturating_add(folded.count)));
     let what_if = match &change {
         Some(change) => {
+            waits.set_counted(counted(&recording)?);
             Some(waits.what_if(change, &operations(&recording)?, |name| selected.accepts_name(name)))
         }
         None => None,
@@ -59,6 +58,11 @@ pub fn run(args: &BlameArgs) -> Result<ExitCode, Failure> {
         Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The waits that the recording has no rows for.
+fn counted(recording: &Recording) -> Result<u64, Failure> {
+    Ok(recording.folded()?.iter().fold(0, |sum, folded| sum.saturating_add(folded.count)))
 }
 
 /// The spans that are in the recording one by one, by kind, with the number of all.

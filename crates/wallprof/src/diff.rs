@@ -27,9 +27,6 @@ use crate::report::{called_functions, called_threads};
 use crate::terminal::style_for_stdout;
 use crate::threads::Threads;
 
-/// The source of recordings whose ledgers have all waits.
-const LIVE: &str = "live";
-
 /// Limit on the names of each side in an error.
 const MAX_NAMES: usize = 5;
 
@@ -167,7 +164,7 @@ fn check_waits([a, b]: [(&Path, &RecordingInfo, &Side); 2]) -> Result<(), Failur
         _ => return Ok(()),
     };
     // A thread that computes all the time has none.
-    if info.source == LIVE {
+    if info.is_live() {
         return Ok(());
     }
     Err(Failure::failed(format!(

@@ -4,8 +4,8 @@
 // usage: blocking.js spawn|atomics block|wait SECONDS. With spawn a child process finds it, with atomics a worker.
 // With block the server's thread waits for it in a call; with wait it serves others meanwhile.
 const { spawn, spawnSync } = require('child_process');
-const http = require('http');
 const { Worker } = require('worker_threads');
+const serve = require('./serve_self');
 
 const [, , what, how, seconds] = process.argv;
 const CHILD = ['sleep', ['0.06']];
@@ -38,20 +38,4 @@ function find(done) {
     }
 }
 
-const server = http.createServer((request, response) => {
-    if (request.url === '/find') find(() => response.end('found'));
-    else response.end('page');
-});
-const agent = new http.Agent({ keepAlive: true });
-
-server.listen(0, '127.0.0.1', () => {
-    const ask = (path) => {
-        const request = http.get({ agent, host: '127.0.0.1', port: server.address().port, path }, (answer) =>
-            answer.resume(),
-        );
-        request.on('error', () => {});
-    };
-    setInterval(() => ask('/'), 5);
-    setInterval(() => ask('/find'), 150);
-    setTimeout(() => process.exit(0), Number(seconds) * 1000);
-});
+serve('/find', 150, seconds, (response) => find(() => response.end('found')));

@@ -3,7 +3,7 @@
 //
 // usage: crypto.js sync|async SECONDS. With sync, each login derives a key on the event loop; else in a worker.
 const crypto = require('crypto');
-const http = require('http');
+const serve = require('./serve_self');
 
 const [, , how, seconds] = process.argv;
 const ROUNDS = 60000;
@@ -17,20 +17,4 @@ function login(response) {
     }
 }
 
-const server = http.createServer((request, response) => {
-    if (request.url === '/login') login(response);
-    else response.end('page');
-});
-const agent = new http.Agent({ keepAlive: true });
-
-server.listen(0, '127.0.0.1', () => {
-    const ask = (path) => {
-        const request = http.get({ agent, host: '127.0.0.1', port: server.address().port, path }, (answer) =>
-            answer.resume(),
-        );
-        request.on('error', () => {});
-    };
-    setInterval(() => ask('/'), 5);
-    setInterval(() => ask('/login'), 200);
-    setTimeout(() => process.exit(0), Number(seconds) * 1000);
-});
+serve('/login', 200, seconds, login);

@@ -28,8 +28,7 @@ const ONE_OF: u64 = 20;
 /// The holds of each thread: start and end, by start, without overlap.
 pub(super) type Sections = Vec<Vec<(u64, u64)>>;
 
-/// The lock that a wait is for. Locks without an address are not told apart where they are waited for at one
-/// place.
+/// The lock that a wait is for. Locks without an address are one lock where they are waited for at one place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Lock {
     Address(u32, u64),

@@ -83,12 +83,11 @@ pub(super) fn leaf_levels(
     let mut levels = HashMap::new();
     for part in parts.iter().filter(|part| is_asked_first(part) && rule.is_news(&part.change)) {
         let Some((_, a, b)) = pairs.iter().find(|(group, ..)| **group == part.group) else { continue };
-        let stacks = a
-            .stacks
-            .iter()
-            .chain(&b.stacks)
-            .filter(|(leaf, state, _)| tree.part_of(*leaf, *state) == part.part);
-        let leaves: BTreeSet<NodeId> = stacks.map(|(leaf, ..)| *leaf).collect();
+        let stacks: BTreeMap<NodeId, State> =
+            a.stacks.iter().chain(&b.stacks).map(|(leaf, state, _)| (*leaf, *state)).collect();
+        let is_in_part =
+            |(leaf, state): (NodeId, State)| (tree.part_of(leaf, state) == part.part).then_some(leaf);
+        let leaves: BTreeSet<NodeId> = stacks.into_iter().filter_map(is_in_part).collect();
         let is_asked =
             |leaf: &&NodeId| changes[leaf.index()].is_some_and(|change| change.uncertainty.is_some());
         let asked = leaves.iter().filter(is_asked).count();
@@ -103,8 +102,9 @@ pub(super) fn parts_of(tree: &Tree, time: &GroupTime, view: &View) -> Vec<(Part,
     let mut meant: BTreeMap<Part, Series> = BTreeMap::new();
     let mut of_state: BTreeMap<State, Series> = BTreeMap::new();
     for (leaf, state, series) in time.stacks.iter().filter(|(_, state, _)| view.includes(*state)) {
-        if tree.meant(*leaf).is_some() {
-            meant.entry(tree.part_of(*leaf, *state)).or_default().add_all(series);
+        let part = tree.part_of(*leaf, *state);
+        if part.meant().is_some() {
+            meant.entry(part).or_default().add_all(series);
             of_state.entry(*state).or_default().add_all(series);
         }
     }

@@ -122,9 +122,6 @@ impl<'a> RecordingJson<'a> {
     }
 }
 
-/// The source whose probes time page faults.
-const LIVE: &str = "live";
-
 /// All threads, made one by one while they are written.
 struct ThreadsJson<'a> {
     threads: &'a [Thread],
@@ -141,7 +138,7 @@ impl<'a> ThreadsJson<'a> {
             threads: report.threads,
             accounts: accounts(report.threads),
             clock: &report.info.clock,
-            measures_faults: report.info.source == LIVE,
+            measures_faults: report.info.is_live(),
             is_sampled: report.threads.iter().all(|thread| thread.ledger.cpu_ns == 0),
         }
     }

@@ -69,7 +69,7 @@ fn place(report: &Report<'_>, style: &Style) -> String {
     if info.cpus > 0 {
         parts.push(counted(u64::from(info.cpus), "CPU", "CPUs"));
     }
-    if info.source != "live" && !info.source.is_empty() {
+    if !info.is_live() && !info.source.is_empty() {
         parts.push(format!("from {}", style.name(&info.source)));
     }
     parts.join(", ")

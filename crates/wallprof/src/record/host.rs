@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use wallprof_model::profile::RecordingInfo;
 use wallprof_probe::facts::cgroups::{Cgroup, CgroupVersion};
 use wallprof_probe::facts::files::Files;
 use wallprof_probe::{CgroupTarget, cpus};
@@ -15,7 +16,7 @@ use crate::failure::Failure;
 pub fn recording_start() -> RecordingStart {
     let read = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_string()).unwrap_or_default();
     RecordingStart {
-        source: "live".into(),
+        source: RecordingInfo::LIVE.into(),
         kernel: read("/proc/sys/kernel/osrelease"),
         arch: std::env::consts::ARCH.into(),
         cpus: cpus::online().len() as u32,
