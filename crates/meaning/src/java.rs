@@ -12,8 +12,25 @@ pub const LIBRARY: &str = "libjvm.so";
 /// It, and those with the native methods of the class library.
 const LIBRARIES: [&str; 6] = [LIBRARY, "libjava.so", "libnio.so", "libnet.so", "libextnet.so", "libzip.so"];
 
-/// Packages of the class library.
-const PACKAGES: [&str; 5] = ["java.", "javax.", "jdk.", "sun.", "com.sun."];
+/// Packages of the class library, and of pools that lend connections and rings: a thread that waits in one waits for the
+/// sake of the function that called it.
+const PACKAGES: [&str; 15] = [
+    "java.",
+    "javax.",
+    "jdk.",
+    "sun.",
+    "com.sun.",
+    "com.zaxxer.hikari.",
+    "org.apache.commons.pool2.",
+    "org.apache.commons.dbcp2.",
+    "org.apache.tomcat.jdbc.pool.",
+    "org.apache.http.",
+    "org.apache.hc.",
+    "com.mchange.v2.",
+    "com.alibaba.druid.pool.",
+    "com.lmax.disruptor.",
+    "io.agroal.",
+];
 
 /// Methods that run what a thread or a pool was given.
 const STARTS: [&str; 6] = [
@@ -90,7 +107,7 @@ pub(crate) fn is_plumbing(symbol: &str) -> bool {
     is_library(symbol) || is_stub(symbol)
 }
 
-/// Whether it is a method of the class library.
+/// Whether it is a method of the class library, or of a pool.
 pub(crate) fn is_library(symbol: &str) -> bool {
     let method = method(symbol);
     PACKAGES.iter().any(|package| method.starts_with(package))

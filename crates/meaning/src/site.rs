@@ -33,6 +33,12 @@ impl Site {
         Self::of_stack(stack_of_site(user, kernel)?, &mut Roles::default())
     }
 
+    /// Whether its first function is the program's. Where it is one of Java's class library, the stack was cut before it
+    /// reached the program.
+    pub fn names_the_program(&self) -> bool {
+        self.functions.first().is_some_and(|name| !java::is_library(name))
+    }
+
     /// The site of one of many stacks, with the roles of the frames that all of them share.
     pub fn of_stack(stack: &ResolvedStack, roles: &mut Roles) -> Option<Self> {
         let mut functions = Vec::with_capacity(stack.frames.len());
@@ -273,7 +279,7 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "rb_native_mutex_unlock",
         "LockAcquireExtended",
     ];
-    const PREFIXES: [&str; 35] = [
+    const PREFIXES: [&str; 49] = [
         "__lll_lock",
         "lll_lock",
         "pthread_",
@@ -300,6 +306,20 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "parking_lot",
         "lock_api::",
         "<parking_lot",
+        "<lock_api::",
+        "crossbeam_channel::",
+        "<crossbeam_channel::",
+        "flume::",
+        "<flume::",
+        "r2d2::",
+        "absl::",
+        "AbslInternal",
+        "boost::posix::",
+        "boost::condition_variable",
+        "boost::concurrent::sync_",
+        "spdlog::",
+        "QBasicMutex::",
+        "QWaitCondition::",
         "runtime.futex",
         "runtime.semasleep",
         "runtime.semawakeup",

@@ -32,6 +32,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("waits/libraries.toml", include_str!("../../waits/libraries.toml")),
     ("waits/libuv.toml", include_str!("../../waits/libuv.toml")),
     ("waits/mysql.toml", include_str!("../../waits/mysql.toml")),
+    ("waits/pools.toml", include_str!("../../waits/pools.toml")),
     ("waits/postgresql.toml", include_str!("../../waits/postgresql.toml")),
     ("waits/postgresql_words.toml", include_str!("../../waits/postgresql_words.toml")),
     ("waits/ruby.toml", include_str!("../../waits/ruby.toml")),
@@ -647,17 +648,59 @@ mod tests {
                 true,
             ),
             (&["usleep", "sqlite3OsSleep", "sqlite3InvokeBusyHandler"], "sqlite", "database lock", false),
-            (&["poll", "__res_context_send", "getaddrinfo"], "glibc", "DNS", false),
-            (&["pthread_cond_timedwait", "rb_nogvl", "rb_ensure", "rb_vm_exec"], "ruby", "GVL", false),
+            (&["poll", "[unnamed]", "zmq_msg_send", "zmq_send"], "zeromq", "full queue", false),
+            (&["pthread_cond_wait", "nng_aio_wait", "nng_sendmsg", "nng_send"], "nng", "full queue", false),
+            (&["syscall", "g_mutex_lock", "take_order"], "glib", "lock", false),
+            (&["syscall", "g_cond_wait", "g_async_queue_pop", "sink"], "glib", "items", true),
+            (&["syscall", "QBasicMutex::lockInternal()", "take_order"], "qt", "lock", false),
+            (
+                &[
+                    "syscall",
+                    "absl::lts_20220623::Mutex::LockSlow(absl::lts_20220623::MuHowS const*, int)",
+                    "absl::lts_20220623::Mutex::Lock()",
+                ],
+                "absl",
+                "lock",
+                false,
+            ),
             (
                 &[
                     "pthread_cond_wait",
-                    "rb_native_cond_wait",
-                    "rb_threadptr_execute_interrupts",
-                    "rb_vm_exec",
+                    "spdlog::details::mpmc_blocking_queue<spdlog::details::async_msg>::enqueue(spdlog::details::async_msg&&)",
+                    "spdlog::async_logger::sink_it_(spdlog::details::log_msg const&)",
                 ],
-                "ruby",
-                "GVL",
+                "spdlog",
+                "full queue",
+                false,
+            ),
+            (
+                &[
+                    "Unsafe_Park",
+                    "boolean com.lmax.disruptor.MultiProducerSequencer.next(int)",
+                    "app.Feed.run",
+                ],
+                "disruptor",
+                "full ring",
+                false,
+            ),
+            (
+                &[
+                    "Unsafe_Park",
+                    "java.lang.Object java.util.concurrent.SynchronousQueue.poll(long, java.util.concurrent.TimeUnit)",
+                    "com.zaxxer.hikari.util.ConcurrentBag$IConcurrentBagEntry com.zaxxer.hikari.util.ConcurrentBag.borrow(long)",
+                ],
+                "hikari",
+                "pooled connection",
+                false,
+            ),
+            (
+                &[
+                    "syscall",
+                    "parking_lot::condvar::Condvar::wait_until_internal",
+                    "r2d2::Pool<M>::get_timeout",
+                ],
+                "r2d2",
+                "pooled connection",
                 false,
             ),
         ] {
@@ -668,6 +711,11 @@ mod tests {
             None
         );
         assert_eq!(meaning(&["pthread_cond_wait", "rb_native_cond_wait", "rb_mutex_synchronize"]), None);
+        const WHEN: &str = "absl::lts_20220623::Mutex::LockWhen(absl::lts_20220623::Condition const&)";
+        let when = meaning(&["syscall", "absl::lts_20220623::Mutex::LockSlowLoop()", WHEN]);
+        assert_eq!(when, Some(("absl", "condition", true)));
+        let connect = "org.apache.tomcat.jdbc.pool.ConnectionPool.borrowConnection(int)";
+        assert_eq!(meaning(&["poll", "org.postgresql.Driver.connect", connect]), None, "it makes one");
         let semaphore = ["sem_wait", "moodycamel::details::Semaphore::wait()", "take_order"];
         assert_eq!(meaning(&semaphore), None, "a lock of the program");
         assert_eq!(meaning(&["pthread_cond_timedwait", "rb_thread_fd_select", "rb_ensure"]), None, "asleep");
@@ -820,13 +868,19 @@ mod tests {
             "DNS",
             "woken waiters",
             "full queue",
+            "full ring",
             "pinned virtual thread",
+            "full queue",
+            "full queue",
+            "full queue",
+            "full queue",
             "full queue",
             "write stall",
             "write stall",
             "WAL flush",
             "WAL flush",
             "synchronous replication",
+            "full channel",
             "full channel",
             "full channel",
             "RCU grace period",
