@@ -92,7 +92,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     }
     let key =
         |case: &Case| (evidence.program(case), case.comm.clone(), case.reason, blocks[&case.id].clone());
-    let groups = grouped(cases.into_iter(), key);
+    let groups = grouped(cases, key);
     let conclusions = groups
         .into_iter()
         .filter_map(|((_, _, _, (called, place)), cases)| conclude(cases, &called, place, evidence));

@@ -93,6 +93,10 @@ pub struct FirstCall {
     pub site: Option<Arc<Site>>,
 }
 
+/// Names of the kernel's threads that do what interrupts left begin so.
+const SOFTIRQ: &str = "ksoftirqd/";
+const WORKER: &str = "kworker/";
+
 /// Another thread that is involved in a stall.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Party {
@@ -107,6 +111,12 @@ impl Party {
     /// Whatever it was called at the time.
     pub fn is_same_thread(&self, other: &Party) -> bool {
         (self.key, self.pid, self.tid) == (other.key, other.pid, other.tid)
+    }
+
+    /// Whether it is one of the kernel's threads that do what interrupts left: as one that ended a wait, it only passed
+    /// on what came from elsewhere.
+    pub fn only_passes_on(&self, reason: Reason) -> bool {
+        self.comm.starts_with(SOFTIRQ) || reason == Reason::Network && self.comm.starts_with(WORKER)
     }
 }
 
@@ -261,12 +271,25 @@ impl Case {
 
 /// Cases by key, in the order of the keys.
 pub(super) fn grouped<'e, K: Ord>(
-    cases: impl Iterator<Item = &'e Case>,
+    cases: impl IntoIterator<Item = &'e Case>,
     key: impl Fn(&Case) -> K,
 ) -> BTreeMap<K, Vec<&'e Case>> {
     let mut groups: BTreeMap<K, Vec<&Case>> = BTreeMap::new();
     for case in cases {
         groups.entry(key(case)).or_default().push(case);
+    }
+    groups
+}
+
+/// Groups by `place`. Cases whose stacks do not reach a function of the program are with the longest waits of the others.
+pub(super) fn by_place<K: Ord>(cases: Vec<&Case>, place: impl Fn(&Case) -> K) -> Vec<Vec<&Case>> {
+    let names_the_program = |case: &&Case| case.site.as_ref().is_some_and(|site| site.names_the_program());
+    let (known, cut): (Vec<&Case>, Vec<&Case>) = cases.into_iter().partition(names_the_program);
+    let mut groups: Vec<Vec<&Case>> = grouped(known, &place).into_values().collect();
+    let sum_ns = |group: &Vec<&Case>| group.iter().map(|case| case.duration_ns()).sum::<u64>();
+    match groups.iter_mut().max_by_key(|group| sum_ns(group)) {
+        Some(longest) => longest.extend(cut),
+        None => groups.extend(grouped(cut, place).into_values()),
     }
     groups
 }

@@ -12,7 +12,8 @@
 //! | `preempted`, `run-queue`, `cpu-saturated` | the CPUs were mostly with threads outside, or with none |
 //! | `cpu-saturated` | or the recorded programs used less than a quarter of the CPU time meanwhile |
 //! | `holder-preempted` | the holder's CPU was mostly so |
-//! | `lock-wait`, `wake-chain` | the holder waited for a CPU for half of the time, which was mostly so |
+//! | all about locks | wallprof had the lock |
+//! | `lock-wait`, `wake-chain`, `lock-convoy`, `allocator-lock`, `kernel-lock`, `mmap-lock` | the holder waited for a CPU for half of the time, which was mostly so |
 //! | `irq-time` | the interrupts are mostly no calls from other CPUs, or threads outside make most of these |
 //!
 //! `oversleep` is always the machine's. A recording has no evidence of what ran on the CPU before the timer
@@ -23,6 +24,7 @@
 use super::case::Case;
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
+use super::left_out::OWN_PROCESS;
 use super::spec::{Cause, RuleSpec};
 use super::{cpu_saturated, lock, tlb_shootdown};
 
@@ -33,11 +35,27 @@ pub(super) fn cause(rule: &RuleSpec, conclusion: &Conclusion<'_>, evidence: &Evi
         "preempted" | "run-queue" => CpuTime::waited_for(cases, evidence).cause(),
         "cpu-saturated" => cause_of_saturation(cases, evidence),
         "holder-preempted" => Holders::of(cases, evidence).cpus.cause(),
-        "lock-wait" | "wake-chain" => Holders::of(cases, evidence).cause(),
+        "lock-wait" | "wake-chain" | "lock-convoy" | "allocator-lock" | "kernel-lock" | "mmap-lock" => {
+            match is_held_by_wallprof(cases) {
+                true => Some(Cause::Machine),
+                false => Holders::of(cases, evidence).cause(),
+            }
+        }
         "irq-time" => cause_of_interrupts(conclusion, evidence),
         _ => None,
     };
     known.unwrap_or(rule.cause)
+}
+
+/// Whether wallprof had the lock in most of the time: it reads memory of processes, for which it takes the lock of their
+/// memory map.
+fn is_held_by_wallprof(cases: &[&Case]) -> bool {
+    let by_wallprof = |case: &&&Case| {
+        case.waited_for().is_some_and(|party| party.comm.starts_with(OWN_PROCESS) && party.pid != case.pid)
+    };
+    let sum_ns = |ns: u64, case: &&Case| ns.saturating_add(case.duration_ns());
+    let held_ns = cases.iter().filter(by_wallprof).fold(0, sum_ns);
+    held_ns > cases.iter().fold(0, sum_ns) / 2
 }
 
 fn cause_of_saturation(cases: &[&Case], evidence: &Evidence) -> Option<Cause> {
@@ -150,12 +168,12 @@ fn cause_of_interrupts(conclusion: &Conclusion<'_>, evidence: &Evidence) -> Opti
 #[cfg(test)]
 mod tests {
     use super::super::fixture::{
-        Fixture, WALL_NS, at, case, lock_case, run_queue, steal, thread_ref, untracked, woken_by,
+        Fixture, WALL_NS, at, case, lock_case, run_queue, stack, steal, thread_ref, untracked, woken_by,
     };
     use super::super::{findings, rule};
     use super::*;
     use wallprof_model::event::InterruptKind;
-    use wallprof_model::profile::{CrossCallRow, InterruptRow, RecordingInfo, StallRecord};
+    use wallprof_model::profile::{CrossCallRow, InterruptRow, RecordingInfo, StallRecord, WakerRecord};
     use wallprof_model::{Reason, StallReason, ThreadKey, ThreadRef};
 
     const MS: u64 = 1_000_000;
@@ -204,7 +222,7 @@ mod tests {
         let arms = source.lines().filter(|line| line.starts_with("        \"") && line.contains(" => "));
         let names = arms.flat_map(|arm| arm.split(" => ").next().unwrap_or_default().split(" | "));
         let names: Vec<&str> = names.map(|name| name.trim().trim_matches('"')).collect();
-        assert_eq!(names.len(), 7, "{names:?}");
+        assert_eq!(names.len(), 11, "{names:?}");
         names.iter().for_each(|name| assert!(rule(name).is_some(), "{name}"));
     }
 
@@ -308,6 +326,33 @@ mod tests {
         assert_eq!(cause("..."), Cause::Program, "for less than half");
         let slept = unnamed(StallReason::Blocked(Reason::Sleep), ".....");
         assert_eq!(cause_of("lock-wait", slept), Cause::Program, "it slept");
+    }
+
+    #[test]
+    fn a_lock_that_wallprof_had_is_the_machines() {
+        let held_by = |comm: &str| {
+            let waker = WakerRecord { thread: Some(untracked(comm)), user: None, kernel: None };
+            let wait = case(1, 1, StallReason::Blocked(Reason::Lock), 12 * MS);
+            let stall = StallRecord { syscall: Some("munmap".into()), waker: Some(waker), ..wait };
+            let mut fixture = Fixture::new();
+            fixture.stall(stall);
+            let found = findings(&fixture.evidence()).remove(0);
+            assert!(found.title.contains("waited for a lock of the kernel (munmap) in"), "{}", found.title);
+            found.cause
+        };
+        assert_eq!(held_by("wallprof-java"), Cause::Machine);
+        assert_eq!(held_by("debugger"), Cause::Program);
+    }
+
+    #[test]
+    fn so_is_one_for_the_allocators_lock() {
+        let cause = |timeline: &str| {
+            let [wait, off] = unnamed(StallReason::Preempted, timeline);
+            let user = Some(stack(&["__lll_lock_wait_private", "malloc", "take_order"]));
+            cause_of("allocator-lock", [StallRecord { user, ..wait }, off])
+        };
+        assert_eq!(cause("....."), Cause::Machine);
+        assert_eq!(cause("..."), Cause::Program, "for less than half");
     }
 
     #[test]

@@ -244,10 +244,8 @@ impl Collector {
             syscall: stall.syscall.clone().map(|name| self.names.get(name)),
             site: self.sites.of(stall.user.as_ref(), stall.kernel.as_ref()),
             callers: self.callers(stall.user.as_ref()),
-            in_allocator: stall
-                .user
-                .as_ref()
-                .is_some_and(|user| self.in_allocator.get(user, is_in_allocator)),
+            in_allocator: is_for_a_word(stall)
+                && stall.user.as_ref().is_some_and(|user| self.in_allocator.get(user, is_in_allocator)),
             ran_instead: ran_instead.map(|(thread, ns)| (self.party(thread), *ns)).collect(),
             ran_ns: stall.ran_instead.iter().fold(0, |sum, (_, ns)| sum.saturating_add(*ns)),
             outside_ns: outside_ns(stall),
@@ -588,6 +586,12 @@ fn kernel_place(kernel: &ResolvedStack) -> Option<&str> {
 fn is_kernel_lock(symbol: &str) -> bool {
     const PARTS: [&str; 7] = ["mutex_", "rwsem_", "down_", "__down", "percpu_", "rt_mutex", "rwlock"];
     PARTS.iter().any(|part| symbol.trim_start_matches('_').starts_with(part.trim_start_matches('_')))
+}
+
+/// Whether a wait may be for a lock in the process's memory. An allocator that maps, unmaps or touches memory waits for
+/// locks of the kernel.
+fn is_for_a_word(stall: &StallRecord) -> bool {
+    stall.fault.is_none() && stall.syscall.as_deref().is_none_or(|call| call == "futex")
 }
 
 /// Whether a function of the allocator is between the program's innermost function and the kernel.

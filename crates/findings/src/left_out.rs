@@ -13,7 +13,7 @@ use wallprof_model::{MonoNs, ThreadKey};
 const SHORT_NS: u64 = 1_000_000_000;
 
 /// The name of wallprof's own processes.
-const OWN_PROCESS: &str = "wallprof";
+pub(super) const OWN_PROCESS: &str = "wallprof";
 
 pub(super) fn left_out(threads: &[Thread], info: &RecordingInfo) -> HashSet<ThreadKey> {
     if !info.is_of_all_threads() {

@@ -24,6 +24,9 @@ const OF_PROCESS: [(&str, &str); 2] = [("cpython", "GIL"), ("ruby", "GVL")];
 /// Names of waits for space begin so, `full queue`.
 const FULL: &str = "full ";
 
+/// Names of waits for one of several things that a pool lends begin so, `pooled connection`.
+const OF_SEVERAL: &str = "pooled ";
+
 /// Holders that are followed in one wait.
 const MOST_HOLDERS: usize = 64;
 
@@ -54,11 +57,13 @@ pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evide
     }
 }
 
-/// `a lock`, `a row lock`, `DNS`: what the threads waited for.
+/// `a lock`, `a row lock`, `DNS`, `a lock of the kernel (munmap)`: what the threads waited for.
 pub(super) fn what(cases: &[&Case]) -> String {
     let name = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
-    let Some(name) = name.as_deref() else { return "a lock".to_owned() };
-    if ["lock", "key", "virtual thread"].iter().any(|noun| name.ends_with(noun)) {
+    let Some(name) = name.as_deref() else { return by_call(cases) };
+    if name.starts_with(OF_SEVERAL)
+        || ["lock", "key", "virtual thread"].iter().any(|noun| name.ends_with(noun))
+    {
         // `a unique key`
         let article = if name.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
         return format!("{article} {name}");
@@ -71,9 +76,34 @@ pub(super) fn what(cases: &[&Case]) -> String {
     }
 }
 
+/// By the system call, where no rule names the wait: calls that take the program's own locks, and others, in which the kernel
+/// takes its own.
+fn by_call(cases: &[&Case]) -> String {
+    const OWN: [&str; 3] = ["futex", "semop", "semtimedop"];
+    const OF_FILES: [&str; 2] = ["flock", "fcntl"];
+    let call = mostly(cases, |case| Some((case.fault.is_some(), case.syscall.clone())));
+    match call {
+        Some((true, _)) => "a lock of the kernel (page fault)".to_owned(),
+        Some((_, Some(call))) if OF_FILES.contains(&&*call) => "a file lock".to_owned(),
+        Some((_, Some(call))) if !OWN.contains(&&*call) => format!("a lock of the kernel ({call})"),
+        _ => "a lock".to_owned(),
+    }
+}
+
 /// Whether the waits are for space in what the waiting threads fill, and others empty.
 pub(super) fn is_for_space(cases: &[&Case]) -> bool {
-    mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone())).is_some_and(|name| name.starts_with(FULL))
+    is_called(cases, FULL)
+}
+
+/// Whether the waits are for one of several things that a pool lends: several threads have one each.
+pub(super) fn is_pooled(cases: &[&Case]) -> bool {
+    is_called(cases, OF_SEVERAL)
+}
+
+/// Whether the name of what the waits are for begins so.
+fn is_called(cases: &[&Case], start: &str) -> bool {
+    mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()))
+        .is_some_and(|name| name.starts_with(start))
 }
 
 /// `engine waited for WHAT in take_order 7 times, …: housekeeper held it …`, where that is unusual. `advice` is about
@@ -115,6 +145,8 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     if is_for_space(cases) {
         return other_end::ended(cases, evidence);
     }
+    let (held, released) =
+        if is_pooled(cases) { ("had one", "gave it back") } else { ("held it", "released it") };
     if let Some((owner, named)) = owner_name(cases) {
         let release = wording::spot(release_by(cases, named).as_ref());
         let away = away(cases, evidence);
@@ -123,11 +155,11 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
                 " until the waits timed out".to_owned()
             }
             "" => String::new(),
-            spot => format!(" and released it{spot}"),
+            spot => format!(" and {released}{spot}"),
         };
         let function = Holding::of(cases, evidence).function().map(|function| short_name(function));
         let inside = function.map(|function| format!(" in {function}")).filter(|place| *place != release);
-        return format!(": {owner} held it{}{away}{ended}", inside.unwrap_or_default());
+        return format!(": {owner} {held}{}{away}{ended}", inside.unwrap_or_default());
     }
     if let Some(late) = safepoint::late_thread(cases, evidence) {
         return late;
@@ -150,7 +182,7 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
             true => String::new(),
             false => other_end::waited_meanwhile(&waker, cases, evidence),
         };
-        return format!(": {titled} released it{release}{meanwhile}");
+        return format!(": {titled} {released}{release}{meanwhile}");
     }
     if !cases.iter().any(|case| case.meaning.as_ref().is_some_and(|meaning| meaning.holder)) {
         return format!(": {titled} ended it{release}");
@@ -158,7 +190,7 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     let away = away(cases, evidence);
     if is_in_turn(&times, cases) {
         let away = away.replacen(", itself", ", each", 1);
-        return format!(": they held it in turn{away} and released it{release}");
+        return format!(": they {held} in turn{away} and {released}{release}");
     }
     let (longest_ns, whole_ns) = (times.top().map_or(0, |(_, ns)| ns), times.total());
     if longest_ns <= whole_ns / 2 {
@@ -166,10 +198,10 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
         let away = away.replacen(", itself", ", the holders", 1);
         let away = away.trim_end_matches(',');
         return format!(
-            ": of several threads {titled} held it longest, for {share} of that time{away}, and released it{release}"
+            ": of several threads {titled} {held} longest, for {share} of that time{away}, and {released}{release}"
         );
     }
-    format!(": {titled} held it{away} and released it{release}")
+    format!(": {titled} {held}{away} and {released}{release}")
 }
 
 /// Where the lock was released: by the thread that the words about it name as its holder, if they name one.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use wallprof_meaning::site::Site;
 
-use super::case::{Case, across_processes, grouped, mostly};
+use super::case::{Case, across_processes, by_place, grouped, mostly};
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
@@ -34,16 +34,19 @@ const PINNED_ADVICE: &str = "Take a ReentrantLock in place of `synchronized` aro
 const SPACE_ADVICE: &str = "Let the readers take what they read faster, or let there be more of them. More space helps \
     where they are slow for moments only.";
 
+const POOL_ADVICE: &str = "Give what the pool lends back sooner: wait for nothing else while a thread has it. A larger \
+    pool helps where what is behind it, such as a database, has room for more at a time.";
+
 /// The meaning of a backend's wait for a client that reads slowly. The backend polls two things besides.
 const SEND_BUFFER: &str = "space in the send buffer";
 
 /// Which lock: the one of its process; its address in a process; what it is called, where the threads of a program
-/// say so by their wakeups; else where it is waited for.
+/// say so by their wakeups, and then the function that waits; else where it is waited for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LockKey {
     OfProcess(u32, String),
     At(u32, u64),
-    Of(Arc<str>, String, Option<Arc<str>>),
+    Of(Arc<str>, String),
     In(u32, Option<Arc<Site>>),
 }
 
@@ -61,7 +64,12 @@ pub(super) fn by_lock<'e>(
     let waits = lock::waits(evidence, reported).filter(|case| !case.in_allocator);
     let locks = grouped(waits, |case| lock_key(case, evidence));
     let place = |cases: &[&Case]| (evidence.program(cases[0]), mostly(cases, |case| case.site.clone()));
-    let locks = across_processes(locks.into_values(), place, |cases| conclude(cases.to_vec()).is_some());
+    let by_function = |(key, cases): (LockKey, Vec<&'e Case>)| match key {
+        LockKey::Of(..) => by_place(cases, |case| case.site.as_ref()?.functions.first().cloned()),
+        _ => vec![cases],
+    };
+    let locks = locks.into_iter().flat_map(by_function);
+    let locks = across_processes(locks, place, |cases| conclude(cases.to_vec()).is_some());
     locks.into_iter().filter_map(conclude).collect()
 }
 
@@ -72,10 +80,7 @@ fn lock_key(case: &Case, evidence: &Evidence) -> LockKey {
     let address = case.lock.as_ref().map(|lock| lock.address).filter(|&address| address != 0);
     match (address, &case.meaning) {
         (Some(address), _) => LockKey::At(case.pid, address),
-        (None, Some(meaning)) => {
-            let function = case.site.as_ref().and_then(|site| site.functions.first().cloned());
-            LockKey::Of(evidence.program(case), meaning.name.clone(), function)
-        }
+        (None, Some(meaning)) => LockKey::Of(evidence.program(case), meaning.name.clone()),
         (None, None) => LockKey::In(case.pid, case.site.clone()),
     }
 }
@@ -88,6 +93,9 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
 fn advice(cases: &[&Case], evidence: &Evidence) -> String {
     if lock::is_for_space(cases) {
         return SPACE_ADVICE.to_owned();
+    }
+    if lock::is_pooled(cases) {
+        return POOL_ADVICE.to_owned();
     }
     let meaning = mostly(cases, |case| case.meaning.clone());
     if let Some(meaning) = meaning.filter(|meaning| !meaning.holder) {
@@ -315,6 +323,20 @@ mod tests {
             found.title
         );
         assert!(found.advice.contains("readers"), "{}", found.advice);
+    }
+
+    #[test]
+    fn pool_lends_one_of_several_things() {
+        let found = Fixture::only_finding([said(1, "pooled connection", true, 25_000_000)]);
+        assert!(
+            found.title.ends_with(
+                "waited for a pooled connection in take_order (called by handle_tick) for 25.0 ms: thread-2 had one and \
+                 gave it back in release_order."
+            ),
+            "{}",
+            found.title
+        );
+        assert!(found.advice.contains("back sooner"), "{}", found.advice);
     }
 
     /// A wait that its waker makes one for a lock.

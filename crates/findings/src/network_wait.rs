@@ -2,7 +2,7 @@
 //! `network-wait`: threads wait for the other end of a connection: for an answer, for space in the send
 //! buffer, or for the connection itself. Names the other end, and what it did meanwhile if it is recorded.
 //!
-//! One finding a process, other end and function, where waits of 10 ms or longer took a hundredth of the
+//! One finding a process, other end and function of the program, where waits of 10 ms or longer took a hundredth of the
 //! threads' time, or one took 20 ms.
 //!
 //! A read, or a poll of one connection alone, is a wait for an answer where the thread's side made the connection,
@@ -208,6 +208,25 @@ mod tests {
         let found = Fixture::only_finding([of(1, 1, true), elsewhere(1)]);
         assert!(found.title.contains("an answer of shop 4711 (127.0.0.1:1) in"), "{}", found.title);
         assert_eq!(Fixture::findings([of(1, 1, true), elsewhere(2)]).len(), 2);
+    }
+
+    #[test]
+    fn waits_of_several_threads_are_one_finding_a_function_and_cut_stacks_are_no_function() {
+        let of = |id, thread, functions: &[&str]| StallRecord {
+            thread: wallprof_model::ThreadKey(thread),
+            user: Some(stack(functions)),
+            ..wait(id, 30 * MS, |_| ())
+        };
+        let ask = |id, thread| of(id, thread, &["read", "ask_price", "serve"]);
+        let found = Fixture::only_finding([ask(1, 1), ask(2, 2)]);
+        let expected =
+            "2 threads of app named thread-1 waited for an answer of shop 4711 (127.0.0.1:5432) in ask_price";
+        assert!(found.title.starts_with(expected), "{}", found.title);
+        assert_eq!(Fixture::findings([ask(1, 1), of(2, 1, &["read", "ask_stock", "serve"])]).len(), 2);
+        let cut = of(3, 2, &["read", "java.net.Socket$SocketInputStream.read"]);
+        let found = Fixture::only_finding([ask(1, 1), ask(2, 1), cut.clone()]);
+        assert_eq!(found.count, 3, "{}", found.title);
+        assert!(Fixture::only_finding([cut]).title.contains(" in java.net.Socket"));
     }
 
     #[test]

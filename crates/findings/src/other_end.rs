@@ -11,7 +11,7 @@ use wallprof_meaning::site::Site;
 use wallprof_model::ThreadKey;
 use wallprof_model::event::{Awaited, Peer, PeerProcess, Role};
 
-use super::case::{Case, Party, grouped, mostly};
+use super::case::{Case, Party, by_place, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::{Evidence, ThreadTotals};
 use super::limits::{Delays, SHORTEST_BLOCK_NS};
@@ -21,7 +21,8 @@ use super::wording;
 /// Waits of a finding for which the other end is looked at: the longest.
 const MOST_LOOKED_AT: usize = 100;
 
-/// The conclusions about waits that are `wanted`, one for each process, kind of wait, other end and function.
+/// The conclusions about waits that are `wanted`, one for each process, kind of wait, other end and function. Waits whose
+/// stacks do not reach a function of the program are with the most of those to the same other end that do.
 pub(super) fn conclusions<'e>(
     evidence: &'e Evidence,
     reported: &Reported,
@@ -45,17 +46,20 @@ pub(super) fn conclusions<'e>(
             known.extend(others(peer).map(|other| ((case.pid, other), &*process.comm)));
         }
     }
-    let groups = grouped(cases.iter().copied(), |case| Key::of(case, &known));
-    let conclusions = groups.into_values().filter_map(|cases| {
-        let delays = Delays::over(&cases, Case::duration_ns);
-        let problem = Problem::heavy(cases, delays, evidence)?;
-        // Of those with a known process, the longest.
-        let longest =
-            problem.cases.iter().max_by_key(|case| (process(case).is_some(), case.duration_ns()))?;
-        let peer = longest.peer.as_deref()?;
-        let name = name(&problem.cases, peer);
-        Some(conclude(problem, &name, peer, evidence))
-    });
+    let ends = grouped(cases.iter().copied(), |case| Key::of(case, &known));
+    let conclusions = ends
+        .into_values()
+        .flat_map(|cases| by_place(cases, |case| case.site.as_ref()?.functions.first().cloned()))
+        .filter_map(|cases| {
+            let delays = Delays::over(&cases, Case::duration_ns);
+            let problem = Problem::heavy(cases, delays, evidence)?;
+            // Of those with a known process, the longest.
+            let longest =
+                problem.cases.iter().max_by_key(|case| (process(case).is_some(), case.duration_ns()))?;
+            let peer = longest.peer.as_deref()?;
+            let name = name(&problem.cases, peer);
+            Some(conclude(problem, &name, peer, evidence))
+        });
     conclusions.collect()
 }
 
@@ -75,10 +79,8 @@ fn others(peer: &Peer) -> impl Iterator<Item = Other> {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     pid: u32,
-    comm: Arc<str>,
     awaited: Option<Awaited>,
     other: Option<String>,
-    site: Option<Arc<Site>>,
 }
 
 impl Key {
@@ -87,13 +89,7 @@ impl Key {
         let name = |peer| others(peer).find_map(|other| known.get(&(case.pid, other)));
         let process = peer.and_then(name).map(|name| (*name).to_owned());
         let address = || Some(peer?.remote?.to_string());
-        Key {
-            pid: case.pid,
-            comm: case.comm.clone(),
-            awaited: peer.map(|peer| peer.awaited),
-            other: process.or_else(address),
-            site: case.site.clone(),
-        }
+        Key { pid: case.pid, awaited: peer.map(|peer| peer.awaited), other: process.or_else(address) }
     }
 }
 

@@ -123,7 +123,7 @@ fn pools_of(evidence: &Evidence) -> Vec<(Arc<str>, Pool<'_>)> {
         if cases.iter().any(|case| case.callers.as_deref().is_some_and(is_surely_of_pool)) {
             let Some(first) = cases.first() else { continue };
             let program = evidence.program(first);
-            let mut threads = grouped(cases.into_iter(), |case| case.thread);
+            let mut threads = grouped(cases, |case| case.thread);
             threads.retain(|thread, cases| is_most_of(cases, *thread, evidence));
             let life = life(threads.keys(), evidence);
             let threads = threads.into_iter().map(|(thread, cases)| {

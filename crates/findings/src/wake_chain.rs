@@ -53,9 +53,13 @@ struct Link<'e> {
     to: &'e Party,
 }
 
-/// Chains with the same key are one finding: the program and thread that waited, and the threads of the
-/// links.
-type ChainKey = (Arc<str>, Arc<str>, Vec<Arc<str>>);
+/// Chains with the same key are one finding, whichever threads of a pool they went through: the program that waited, for
+/// what and where, and of each link where its thread waited and for which kind of thread. A thread's name is in place of a
+/// function that is not known.
+type ChainKey = (Arc<str>, Option<String>, Arc<str>, Vec<(Arc<str>, String)>);
+
+/// The meanings of waits of workers without work. A worker holds nothing then, and handed on what another thread had.
+const WITHOUT_WORK: [&str; 6] = ["work", "tasks", "pool", "items", "jobs", "messages"];
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let chains: Vec<Chain<'e>> =
@@ -72,12 +76,16 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
         let chains = || cases.iter().filter_map(chain_of);
         let example = chains().max_by_key(detail)?;
         let titled = chains().filter(|chain| chain.title.is_some()).max_by_key(detail).unwrap_or(example);
-        // Of several holders the name alone.
+        let name = wording::name(example.holder);
+        if chains().any(|chain| chain.holder.comm != example.holder.comm) {
+            return conclude(cases, example, &format!("{name} and others"), ", the longest while", evidence);
+        }
+        // Of several processes of one name the name alone.
         let holder = match chains().all(|chain| chain.holder.pid == titled.holder.pid) {
             true => wording::titled(titled.holder, titled.title.map(|title| &**title), example.first),
-            false => wording::name(example.holder),
+            false => name,
         };
-        conclude(cases, example, &holder, evidence)
+        conclude(cases, example, &holder, ", while", evidence)
     });
     conclusions.collect()
 }
@@ -131,12 +139,23 @@ fn link<'e>(thread: ThreadKey, first: &Case, evidence: &'e Evidence) -> Option<L
         let to = match case.reason {
             // A kernel thread may end a wait for a disk. It is no link: the disk kept the holder.
             StallReason::Blocked(_) if case.is_for_a_disk() => None,
-            StallReason::Blocked(_) => case.waited_for(),
+            StallReason::Blocked(_) if is_without_work(case) => None,
+            StallReason::Blocked(reason) => case.waited_for().filter(|party| !party.only_passes_on(reason)),
             StallReason::Preempted => displaced_by(case, evidence),
             _ => None,
         };
         Some(Link { case, to: to? })
     })
+}
+
+fn is_without_work(case: &Case) -> bool {
+    let is_one = |name: &str| WITHOUT_WORK.contains(&name);
+    case.meaning.as_ref().is_some_and(|meaning| meaning.idle && is_one(&meaning.name))
+}
+
+/// The innermost function of a place; without one, the name of the thread.
+fn function_or(site: Option<&Arc<Site>>, comm: &Arc<str>) -> Arc<str> {
+    site.and_then(|site| site.functions.first()).unwrap_or(comm).clone()
 }
 
 /// Whether the thread does not have the lock of its interpreter while it waits: it has given that to others before it
@@ -156,8 +175,14 @@ fn displaced_by<'e>(case: &'e Case, evidence: &Evidence) -> Option<&'e Party> {
 
 impl Chain<'_> {
     fn key(&self, evidence: &Evidence) -> ChainKey {
-        let parties = self.links.iter().map(|link| link.to.comm.clone());
-        (evidence.program(self.first), self.first.comm.clone(), parties.collect())
+        let links = self.links.iter().map(|Link { case, to }| {
+            // Threads of a pool have numbers.
+            let kind = to.comm.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+            (function_or(case.site.as_ref(), &case.comm), kind)
+        });
+        let what = self.first.meaning.as_ref().map(|meaning| meaning.name.clone());
+        let place = function_or(self.first.site.as_ref(), &self.first.comm);
+        (evidence.program(self.first), what, place, links.collect())
     }
 
     /// Where the last link ended. An address in a program that is not recorded is no place.
@@ -192,12 +217,13 @@ fn conclude<'e>(
     cases: Vec<&'e Case>,
     example: &Chain<'_>,
     holder: &str,
+    when: &str,
     evidence: &Evidence,
 ) -> Option<Conclusion<'e>> {
     let delays = Delays::over(&cases, Case::duration_ns);
     let problem = lock::problem(cases, delays, evidence)?;
     let title = format!(
-        "{} waited for {} of {}{} {}, while {}.",
+        "{} waited for {} of {}{} {}{when} {}.",
         wording::who(&problem.cases, evidence),
         lock::what(&problem.cases),
         holder,
@@ -213,7 +239,7 @@ mod tests {
     use super::super::fixture::{Fixture, at, case, lock_case, stack, thread_ref, untracked, woken_by};
     use super::*;
     use wallprof_model::profile::{StallRecord, WakerRecord};
-    use wallprof_model::{Reason, ThreadRef};
+    use wallprof_model::{Meaning, MeaningSource, Reason, ThreadRef};
 
     const MS: u64 = 1_000_000;
 
@@ -296,12 +322,58 @@ mod tests {
             ..at(MS, case(3, 3, StallReason::Blocked(Reason::Network), 9 * MS))
         };
         let found = Fixture::findings([wait(), queued, asks]);
-        assert_eq!(found.iter().map(|found| found.stalls.as_slice()).collect::<Vec<_>>(), [[1], [2]]);
-        for (found, waiter) in found.iter().zip(["thread-1", "thread-2"]) {
-            let expected = format!("{waiter} of app waited for a lock of thread-3 in take_order");
-            assert!(found.title.starts_with(&expected), "{}", found.title);
-            assert!(found.title.contains("thread-3 was waiting for client"), "{}", found.title);
-        }
+        assert_eq!(found.iter().map(|found| found.stalls.as_slice()).collect::<Vec<_>>(), [[1, 2]]);
+        let expected = "thread-1 and another thread of app waited for a lock of thread-3 in take_order";
+        assert!(found[0].title.starts_with(expected), "{}", found[0].title);
+        assert!(found[0].title.contains(", while thread-3 was waiting for client"), "{}", found[0].title);
+    }
+
+    /// Workers 1 and 2 wait for locks of workers 3 and 4, which wait at one place for workers 5 and 6.
+    #[test]
+    fn one_cause_is_one_finding_whichever_threads_of_a_pool_it_went_through() {
+        let waits =
+            [(1, 3, 10), (2, 4, 12)].map(|(id, holder, ms)| at(0, lock_case(id, id as u32, holder, ms * MS)));
+        let asks = [(3, 5), (4, 6)].map(|(thread, other)| StallRecord {
+            waker: Some(woken_by(other, "answer")),
+            ..at(MS, case(thread.into(), thread, StallReason::Blocked(Reason::Pipe), 8 * MS))
+        });
+        let found = Fixture::only_finding(waits.into_iter().chain(asks.clone()));
+        assert!(
+            found.title.contains(
+                "thread-2 and another thread of app waited for a lock of thread-4 and others in take_order (called by \
+                 handle_tick) 2 times, 22.0 ms in all, up to 12.0 ms, the longest while thread-4 was waiting for thread-6 \
+                 (pipe in work); the chain ended in answer"
+            ),
+            "{}",
+            found.title
+        );
+        assert_eq!(found.stalls, [1, 2]);
+    }
+
+    #[test]
+    fn worker_without_work_holds_nothing() {
+        let without = |name: &str, idle| {
+            let (software, source) = (Some("pools".into()), MeaningSource::Stack);
+            let meaning = Meaning { name: name.into(), software, idle, holder: !idle, source };
+            let found =
+                Fixture::findings([wait(), StallRecord { meaning: Some(meaning.into()), ..ask(MS, 8 * MS) }]);
+            found.iter().any(|found| found.rule == RULE.name)
+        };
+        assert!(!without("tasks", true));
+        assert!(without("client idle", true), "it may be in a transaction");
+        assert!(without("row lock", false));
+    }
+
+    #[test]
+    fn packet_that_a_thread_of_the_kernel_brought_is_no_link() {
+        let brought = |comm: &str, reason| {
+            let waker = WakerRecord { thread: Some(untracked(comm)), user: None, kernel: None };
+            let ask = at(MS, case(2, 2, StallReason::Blocked(reason), 8 * MS));
+            let found = Fixture::findings([wait(), StallRecord { waker: Some(waker), ..ask }]);
+            found.iter().any(|found| found.rule == RULE.name)
+        };
+        assert!(!brought("ksoftirqd/0", Reason::Network) && !brought("kworker/0:1", Reason::Network));
+        assert!(brought("kworker/0:1", Reason::Wait) && brought("client", Reason::Network));
     }
 
     #[test]

@@ -184,7 +184,11 @@ pub(super) fn titled(party: &Party, title: Option<&str>, waiter: &Case) -> Strin
 pub(super) fn wait(case: &Case) -> String {
     let what = what(case).to_owned();
     let by = case.waker.as_ref().and_then(|waker| waker.by.as_ref());
-    match by.filter(|by| by.pid != case.pid && matches!(case.reason, StallReason::Blocked(_))) {
+    let is_other = |by: &&Party| match case.reason {
+        StallReason::Blocked(reason) => by.pid != case.pid && !by.only_passes_on(reason),
+        _ => false,
+    };
+    match by.filter(is_other) {
         Some(by) => format!("{what}, for {}", party(by, case.pid)),
         None => what,
     }
