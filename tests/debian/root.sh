@@ -20,7 +20,7 @@ readonly ARCHIVE=http://deb.debian.org/debian
 readonly PACKAGES=(
     jq sqlite3 python3 gcc g++ libc6-dev procps util-linux e2fsprogs curl
     ruby nodejs openjdk-21-jdk-headless postgresql mariadb-server redis-server redis-tools
-    nginx apache2-utils haproxy perl libnginx-mod-http-perl
+    nginx apache2-utils haproxy perl libnginx-mod-http-perl libcommons-pool2-java libspdlog-dev gunicorn
 )
 
 say() { echo "debian: $*" >&2; }
