@@ -16,7 +16,7 @@ use super::wording;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "disk-wait",
-    topic: None,
+    topic: Some(Topic::Waits),
     excludes: &[Topic::Waits],
     cause: Cause::Program,
     evidence: EvidenceKind::Stalls,
@@ -60,7 +60,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
     Some(problem.conclude(title, advice))
 }
 
-fn advice(syscall: &str) -> &'static str {
+pub(super) fn advice(syscall: &str) -> &'static str {
     match syscall {
         "fsync" | "fdatasync" | "sync" | "syncfs" | "sync_file_range" | "msync" => {
             "Let another thread sync, or sync several commits at once."

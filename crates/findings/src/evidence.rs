@@ -12,7 +12,7 @@ use wallprof_analysis::receive::{Backlog, backlog};
 use wallprof_analysis::spans::{LongPeriod, OverBudget};
 use wallprof_meaning::by_stack::ByStack;
 use wallprof_meaning::interner::Interner;
-use wallprof_meaning::site::{self, Sites};
+use wallprof_meaning::site::{self, Site, Sites};
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::event::{Access, Fault};
 use wallprof_model::profile::{
@@ -20,8 +20,8 @@ use wallprof_model::profile::{
     Thread, ThrottledRow,
 };
 use wallprof_model::{
-    ClockMap, FastMap, FrameKind, MonoNs, Reason, StackEnd, ThreadKey, ThreadRef, is_allocator_library,
-    short_container,
+    ClockMap, FastMap, FrameKind, Meaning, MonoNs, Reason, StackEnd, ThreadKey, ThreadRef,
+    is_allocator_library, short_container,
 };
 
 use super::accept_queue::{Accepts, accepts};
@@ -48,6 +48,7 @@ const LEAST_UNIT_NS: u64 = 100_000;
 #[derive(Debug, Default)]
 pub struct Evidence {
     unit_ns: u64,
+    min_stall_ns: u64,
     start: MonoNs,
     /// From the start to the end of the recording.
     duration_ns: u64,
@@ -69,10 +70,38 @@ pub struct Evidence {
     process_counters: HashMap<u32, Vec<CounterTrack>>,
     periods: Vec<Period>,
     over_budget: Vec<OverBudget>,
+    wait_sums: Vec<WaitSum>,
     /// By start.
     cases: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
     by_thread: FastMap<ThreadKey, Vec<usize>>,
+}
+
+/// The blocked time of a thread with one reason at one place, over the whole recording: of all waits, however short they
+/// were.
+#[derive(Clone, Debug)]
+pub struct WaitRow {
+    pub thread: ThreadKey,
+    pub reason: Reason,
+    pub meaning: Option<Arc<Meaning>>,
+    pub user: Option<ResolvedStack>,
+    pub kernel: Option<ResolvedStack>,
+    pub ns: u64,
+    /// The waits whose stacks were taken. Each stands for those since the last one.
+    pub count: u64,
+}
+
+/// The same, with its place in the program's words.
+#[derive(Debug)]
+pub(super) struct WaitSum {
+    pub thread: ThreadKey,
+    pub reason: Reason,
+    pub meaning: Option<Arc<Meaning>>,
+    pub site: Option<Arc<Site>>,
+    /// The system call.
+    pub call: Option<String>,
+    pub ns: u64,
+    pub count: u64,
 }
 
 /// A long busy period in which its thread ran, and where.
@@ -130,6 +159,9 @@ pub struct Surroundings<'r> {
     pub process_counters: &'r [CounterTrack],
     pub periods: &'r [LongPeriod],
     pub over_budget: &'r [OverBudget],
+    /// Waits for disks and locks, and those that a rule names. Rows that make less than a twentieth of a thread's time
+    /// together may be left out.
+    pub waits: &'r [WaitRow],
 }
 
 impl<'r> Surroundings<'r> {
@@ -147,6 +179,7 @@ impl<'r> Surroundings<'r> {
             process_counters: &[],
             periods: &[],
             over_budget: &[],
+            waits: &[],
         }
     }
 }
@@ -183,6 +216,7 @@ impl Collector {
         }
         self.cases.sort_by_key(|case| (case.start, case.id));
         let periods = around.periods.iter().map(|period| self.period(period)).collect();
+        let wait_sums = around.waits.iter().map(|row| self.wait_sum(row)).collect();
         let cases = joined_slices(self.cases);
         let mut by_thread: FastMap<ThreadKey, Vec<usize>> = FastMap::default();
         for (at, case) in cases.iter().enumerate() {
@@ -190,6 +224,7 @@ impl Collector {
         }
         let mut evidence = Evidence {
             unit_ns: around.info.min_stall_ns.max(LEAST_UNIT_NS),
+            min_stall_ns: around.info.min_stall_ns,
             start: around.info.start,
             duration_ns: around.info.end.0.saturating_sub(around.info.start.0),
             knows_who_ran: cases.iter().any(|case| case.ran_ns > 0),
@@ -207,6 +242,7 @@ impl Collector {
             process_counters: by_process(around.process_counters, around.threads),
             periods,
             over_budget: around.over_budget.to_vec(),
+            wait_sums,
             cases,
             by_thread,
         };
@@ -284,6 +320,13 @@ impl Collector {
         Period { thread, start, end, ran_ns, samples: samples.collect() }
     }
 
+    fn wait_sum(&mut self, row: &WaitRow) -> WaitSum {
+        let call = row.kernel.as_ref().and_then(called).map(str::to_owned);
+        let site = self.sites.of(row.user.as_ref(), row.kernel.as_ref());
+        let WaitRow { thread, reason, ref meaning, ns, count, .. } = *row;
+        WaitSum { thread, reason, meaning: meaning.clone(), site, call, ns, count }
+    }
+
     fn page_fault(&mut self, fault: &Fault, kernel: Option<&ResolvedStack>) -> PageFault {
         let waits = kernel.filter(|_| !fault.major).map(|kernel| {
             self.fault_waits.get(kernel, |kernel| [false, true].map(|store| FaultWait::of(kernel, store)))
@@ -324,6 +367,11 @@ impl Evidence {
     /// The shortest stall by the user's choice, ns: limits are multiples of it.
     pub(super) fn unit_ns(&self) -> u64 {
         self.unit_ns
+    }
+
+    /// Waits shorter than this are in sums alone, ns.
+    pub(super) fn min_stall_ns(&self) -> u64 {
+        self.min_stall_ns
     }
 
     pub(super) fn start(&self) -> MonoNs {
@@ -444,6 +492,11 @@ impl Evidence {
     /// Long busy periods of threads that findings may be about.
     pub(super) fn periods(&self) -> impl Iterator<Item = &Period> {
         self.periods.iter().filter(|period| !self.is_left_out(period.thread))
+    }
+
+    /// Of threads that findings may be about.
+    pub(super) fn wait_sums(&self) -> impl Iterator<Item = &WaitSum> {
+        self.wait_sums.iter().filter(|sum| !self.is_left_out(sum.thread))
     }
 
     pub(super) fn over_budget(&self) -> &[OverBudget] {
@@ -580,6 +633,13 @@ fn kernel_place(kernel: &ResolvedStack) -> Option<&str> {
     let mut named = functions.filter_map(|(frame, line)| Some((frame, line, line.symbol.as_deref()?)));
     let place = named.find(|(frame, line, name)| !site::is_plumbing(frame, line) && !is_kernel_lock(name));
     place.map(|(_, _, name)| name)
+}
+
+/// The system call of a kernel stack: `fsync` of `__x64_sys_fsync`.
+fn called(kernel: &ResolvedStack) -> Option<&str> {
+    let functions = kernel.frames.iter().flat_map(|frame| &frame.lines);
+    let mut named = functions.filter_map(|line| line.symbol.as_deref());
+    named.find_map(|name| name.split_once("_sys_").map(|(_, call)| call))
 }
 
 /// The kernel's functions that take a lock or sleep for it: mutexes, semaphores of all kinds.

@@ -13,7 +13,7 @@ use wallprof_model::profile::{
 use wallprof_model::{EpochSecond, MonoNs, Reason, StallKind, StallReason, ThreadInfo, ThreadKey, ThreadRef};
 use wallprof_testkit::stacks::stall;
 
-use super::{Collector, Evidence, Surroundings, findings};
+use super::{Collector, Evidence, Surroundings, WaitRow, findings};
 
 pub(super) use wallprof_testkit::stacks::{kernel_stack, stack};
 
@@ -33,6 +33,7 @@ pub struct Fixture {
     pub process_counters: Vec<CounterTrack>,
     pub periods: Vec<LongPeriod>,
     pub over_budget: Vec<OverBudget>,
+    pub waits: Vec<WaitRow>,
     pub collector: Collector,
 }
 
@@ -55,6 +56,7 @@ impl Fixture {
             process_counters: Vec::new(),
             periods: Vec::new(),
             over_budget: Vec::new(),
+            waits: Vec::new(),
             collector: Collector::default(),
         }
     }
@@ -77,6 +79,7 @@ impl Fixture {
             process_counters,
             periods,
             over_budget,
+            waits,
         } = self;
         collector.finish(&Surroundings {
             info: &info,
@@ -90,6 +93,7 @@ impl Fixture {
             process_counters: &process_counters,
             periods: &periods,
             over_budget: &over_budget,
+            waits: &waits,
         })
     }
 

@@ -57,6 +57,7 @@ mod priority_inversion;
 mod program_wait;
 mod run_queue;
 mod safepoint;
+mod short_waits;
 mod slow_fault;
 mod spec;
 mod steal;
@@ -70,7 +71,7 @@ use std::cmp::Reverse;
 
 use wallprof_model::profile::Finding;
 
-pub use evidence::{Collector, Evidence, Surroundings};
+pub use evidence::{Collector, Evidence, Surroundings, WaitRow};
 pub use machine::reads_counter;
 pub use spec::{Cause, EvidenceKind, RuleSpec};
 
@@ -109,6 +110,7 @@ pub static RULES: &[RuleSpec] = &[
     preempted::RULE,
     run_queue::RULE,
     disk_wait::RULE,
+    short_waits::RULE,
     network_wait::RULE,
     pipe_wait::RULE,
     oversleep::RULE,

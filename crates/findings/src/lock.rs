@@ -22,7 +22,7 @@ use super::{other_end, safepoint, wording};
 const OF_PROCESS: [(&str, &str); 2] = [("cpython", "GIL"), ("ruby", "GVL")];
 
 /// Names of waits for space begin so, `full queue`.
-const FULL: &str = "full ";
+pub(super) const FULL: &str = "full ";
 
 /// Names of waits for one of several things that a pool lends begin so, `pooled connection`.
 const OF_SEVERAL: &str = "pooled ";
@@ -60,7 +60,11 @@ pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evide
 /// `a lock`, `a row lock`, `DNS`, `a lock of the kernel (munmap)`: what the threads waited for.
 pub(super) fn what(cases: &[&Case]) -> String {
     let name = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
-    let Some(name) = name.as_deref() else { return by_call(cases) };
+    name.map_or_else(|| by_call(cases), |name| named(&name))
+}
+
+/// The same of waits that a rule names.
+pub(super) fn named(name: &str) -> String {
     if name.starts_with(OF_SEVERAL)
         || ["lock", "key", "virtual thread"].iter().any(|noun| name.ends_with(noun))
     {

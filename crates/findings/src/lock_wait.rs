@@ -31,7 +31,7 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 const PINNED_ADVICE: &str = "Take a ReentrantLock in place of `synchronized` around calls that wait, or run Java 24, \
     so that the thread leaves its carrier to others.";
 
-const SPACE_ADVICE: &str = "Let the readers take what they read faster, or let there be more of them. More space helps \
+pub(super) const SPACE_ADVICE: &str = "Let the readers take what they read faster, or let there be more of them. More space helps \
     where they are slow for moments only.";
 
 const POOL_ADVICE: &str = "Give what the pool lends back sooner: wait for nothing else while a thread has it. A larger \

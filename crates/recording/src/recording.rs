@@ -21,7 +21,7 @@ use crate::counters::{self, Counters};
 use crate::error::Result;
 use crate::part::Part;
 use crate::reader::{Progress, Reader};
-use crate::seconds::Seconds;
+use crate::seconds::{self, Seconds};
 use crate::spans::SpanCell;
 use crate::stalls::{StallFilter, Stalls};
 use crate::{calls, folded, info, interrupts, intrusions, kernel_activity, spans, stalls, threads, waits};
@@ -114,6 +114,12 @@ impl Recording {
     /// The samples of these seconds, ordered by second and thread.
     pub fn samples(&self, seconds: impl RangeBounds<EpochSecond>) -> Result<Seconds<'_, SampleRow>> {
         self.checked(Seconds::of_samples(&self.reader, seconds))
+    }
+
+    /// The blocked time of each thread by reason and stacks, over the whole recording: without wakers, and with the first
+    /// second that has some of it.
+    pub fn blocked(&self) -> Result<Vec<SampleRow>> {
+        self.checked(seconds::read_blocked(self.reader.connection()))
     }
 
     /// What the waits of a sample mean.

@@ -7,7 +7,7 @@ use rusqlite::{Connection, Result as SqlResult, Row};
 use wallprof_model::event::{WakerStacks, Weighted};
 use wallprof_model::profile::{LedgerRow, SampleRow};
 use wallprof_model::state::State;
-use wallprof_model::{EpochSecond, StackId, ThreadKey};
+use wallprof_model::{EpochSecond, Reason, StackId, ThreadKey};
 
 use crate::error::Result;
 use crate::ledger;
@@ -130,6 +130,22 @@ fn read_samples(connection: &Connection, second: EpochSecond) -> SqlResult<Vec<S
             sample::LIST
         ))?
         .query_map([second.0], |row| sample_from_row(row, second))?
+        .collect()
+}
+
+/// The blocked time of all seconds.
+pub(crate) fn read_blocked(connection: &Connection) -> SqlResult<Vec<SampleRow>> {
+    let first = State::Blocked(Reason::ALL[0]).code();
+    // In the order of `sample::LIST`, without wakers.
+    connection
+        .prepare_cached(
+            "SELECT thread, state_or_event, user_stack, kernel_stack, sum(weight), sum(count), 0, min(second)
+             FROM sample WHERE state_or_event >= ?1 AND state_or_event < ?2
+             GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
+        )?
+        .query_map(rusqlite::params![first, FIRST_EVENT], |row| {
+            sample_from_row(row, EpochSecond(row.get(7)?))
+        })?
         .collect()
 }
 

@@ -2,18 +2,19 @@
 //! The findings of a recording: computed by `report`, and stored in the file at the end of `record` and
 //! `import`, with the meanings of the waits and who costs whom, for queries.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use wallprof_analysis::blame::{Edge, Group, Waits};
 use wallprof_analysis::spans::{LongPeriod, OverBudget, long_periods, over_budget};
-use wallprof_findings::{Collector, Surroundings, findings, reads_counter, reads_process_counter};
+use wallprof_findings::{Collector, Surroundings, WaitRow, findings, reads_counter, reads_process_counter};
 use wallprof_meaning::waits::Rules;
 use wallprof_model::counter::CounterTrack;
+use wallprof_model::event::{LedgerDelta, Weighted};
 use wallprof_model::profile::{
     CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, Thread, ThrottledRow,
 };
-use wallprof_model::{Span, ThreadKey};
+use wallprof_model::{Reason, Span, StackId, State, ThreadKey};
 use wallprof_recording::{BlameRow, Conclusions, GroupNames, Recording, write_findings};
 
 use crate::failure::{Failure, say};
@@ -81,6 +82,7 @@ pub struct Background {
     process_counters: Vec<CounterTrack>,
     periods: Vec<LongPeriod>,
     over_budget: Vec<OverBudget>,
+    waits: Vec<WaitRow>,
 }
 
 impl Background {
@@ -92,7 +94,9 @@ impl Background {
         let over_budget = over_budget(&info.budgets, &threads, &sums, &spans);
         let samples = recording.late_samples()?;
         let periods = long_periods(&sums, spans, &samples, |stack| recording.resolve(stack))?;
+        let waits = waits(recording, &threads)?;
         Ok(Background {
+            waits,
             info,
             threads,
             periods,
@@ -117,6 +121,7 @@ impl Background {
         // A counter of a process is of one of its threads.
         self.process_counters.retain(|track| track.counter.thread.is_none_or(|key| threads.contains(&key)));
         self.periods.retain(|period| threads.contains(&period.thread));
+        self.waits.retain(|row| threads.contains(&row.thread));
     }
 
     /// The findings from `stalls`, which must be all stalls of the threads.
@@ -133,6 +138,51 @@ impl Background {
             process_counters: &self.process_counters,
             periods: &self.periods,
             over_budget: &self.over_budget,
+            waits: &self.waits,
         }))
     }
+}
+
+/// A place with less of its thread's time is no part of a finding.
+const LEAST_PART: u64 = 1_000;
+
+/// The waits of threads that lost a twentieth of their time by disks, locks and what rules name. The stacks of others are
+/// not read.
+fn waits(recording: &Recording, threads: &[Thread]) -> Result<Vec<WaitRow>, Failure> {
+    let ledgers: HashMap<ThreadKey, &LedgerDelta> =
+        threads.iter().map(|thread| (thread.info.key, &thread.ledger)).collect();
+    let (mut rows, mut lost_ns) = (Vec::new(), HashMap::<ThreadKey, u64>::new());
+    let mut stacked_ns: HashMap<(ThreadKey, Reason), u64> = HashMap::new();
+    for row in recording.blocked()? {
+        let Weighted::State(State::Blocked(reason)) = row.what else { continue };
+        *stacked_ns.entry((row.thread, reason)).or_default() += row.weight;
+        let meaning = recording.meaning(&row);
+        if matches!(reason, Reason::Disk | Reason::Lock)
+            || meaning.as_ref().is_some_and(|meaning| !meaning.idle)
+        {
+            *lost_ns.entry(row.thread).or_default() += row.weight;
+            rows.push((row, reason, meaning));
+        }
+    }
+    rows.retain(|(row, ..)| {
+        let wall_ns = ledgers.get(&row.thread).map_or(u64::MAX, |ledger| ledger.wall_ns);
+        lost_ns[&row.thread] >= wall_ns / 20 && row.weight >= wall_ns / LEAST_PART
+    });
+    let look_at = |stack: Option<StackId>| stack.map(|stack| recording.look_at(stack)).transpose();
+    let resolved = rows.into_iter().map(|(row, reason, meaning)| {
+        let (thread, count) = (row.thread, row.count);
+        // A wait lasts until its thread runs. In the ledger, as in the kernel's own accounts, a thread that is woken on
+        // an idle CPU runs some microseconds before.
+        let (whole_ns, ledger) = (stacked_ns[&(thread, reason)], ledgers.get(&thread));
+        let counted_ns = ledger.map_or(whole_ns, |ledger| ledger.blocked_ns[usize::from(reason.code())]);
+        let ns = scaled(row.weight, counted_ns.min(whole_ns), whole_ns);
+        let (user, kernel) = (look_at(row.user)?, look_at(row.kernel)?);
+        Ok(WaitRow { thread, reason, meaning, user, kernel, ns, count })
+    });
+    resolved.collect()
+}
+
+/// The part of `ns` that `part` is of `whole`.
+fn scaled(ns: u64, part: u64, whole: u64) -> u64 {
+    u64::try_from(u128::from(ns) * u128::from(part) / u128::from(whole.max(1))).unwrap_or(ns)
 }
