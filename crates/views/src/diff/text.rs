@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A diff as text: the two sides, the states and the stacks that differ, the largest difference first.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
 use wallprof_analysis::Class;
 use wallprof_analysis::diff::{
-    Change, Floor, GroupRate, Headline, KindChange, LEAST_WINDOWS, Part, PartChange, PercentileChange, Step,
+    Change, Floor, GroupRate, Headline, KindChange, LEAST_WINDOWS, Matched, Part, PartChange,
+    PercentileChange, Step,
 };
 
 use wallprof_model::State;
@@ -62,6 +64,7 @@ pub fn diff_text(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &
     write_stacks(out, diff, rows, style)?;
     write_unsure(out, diff, style)?;
     write_verdict(out, diff, style)?;
+    write_numbers(out, diff, rows, style)?;
     write_unmatched(out, diff, rows, style)
 }
 
@@ -330,6 +333,24 @@ fn write_verdict(out: &mut impl Write, diff: &Diff<'_>, style: &Style) -> io::Re
 
 fn words(text: &str, ink: Ink) -> Vec<Word> {
     text.split(' ').map(|word| Word { text: word.into(), ink }).collect()
+}
+
+/// The names that another number of threads has on each side.
+fn write_numbers(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
+    let mut others: Vec<&Matched> = diff.comparison.matched.iter().collect();
+    others.retain(|matched| matched.threads_a != matched.threads_b);
+    if others.is_empty() {
+        return Ok(());
+    }
+    others.sort_by_key(|matched| Reverse(matched.threads_a.abs_diff(matched.threads_b)));
+    write_title(out, "Threads in other numbers", "the times of threads of one name are added up", style)?;
+    let most = rows.most(MOST_THREADS);
+    for Matched { group, threads_a, threads_b } in others.iter().take(most) {
+        let name = left(&group_name(group, style), 44, style);
+        let line = format!("{name}  {threads_a} in A, {threads_b} in B");
+        writeln!(out, "  {}", cut(&line, style.columns() - 2, style))?;
+    }
+    write_left_out(out, others.len().saturating_sub(most), style)
 }
 
 fn write_unmatched(out: &mut impl Write, diff: &Diff<'_>, rows: DiffRows, style: &Style) -> io::Result<()> {
