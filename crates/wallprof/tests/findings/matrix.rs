@@ -292,12 +292,13 @@ matrix! {
 }
 
 /// The rules that no part demands, each with the reason.
-const NOT_DEMANDED: [(&str, &str); 7] = [
+const NOT_DEMANDED: [(&str, &str); 8] = [
     ("accept-queue", "it needs a server with clients: the case gunicorn-busy of `tests/causes` demands it"),
     ("barrier-wait", "the case openmp-uneven of `tests/causes` demands it"),
     ("compaction", "how fragmented memory is depends on the whole machine and on its history"),
     ("steal", "the test of an injected /proc/stat demands it"),
     ("over-budget", "it needs spans and a budget: the truth tests of spans demand it"),
+    ("short-waits", "how long a disk takes is the machine's: the stored run of it demands it"),
     ("pool-exhausted", "it needs a program with libuv: the case node-pool of `tests/causes` demands it"),
     ("guard-shared", "it needs guarded CPUs: the truth test of `--guard-cpus` demands it"),
 ];

@@ -4,6 +4,7 @@
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 use crate::expected::assert_as_expected;
 use crate::taken::user_stacks;
@@ -24,7 +25,7 @@ fn sixty_functions_found_by_their_instructions() {
 }
 
 fn sixty_functions(test: &str, program: &str) {
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     let mut scenario = Scenario::ready(program, &["-d", "2"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", RATE], &[]);
     let truth = scenario.run();

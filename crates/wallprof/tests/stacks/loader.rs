@@ -2,9 +2,9 @@
 //! Inside the dynamic linker, and in libraries that are loaded and unloaded.
 
 use serde::Deserialize;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 use crate::expected::{Expected, assert_right, missing};
 use crate::taken::{Doing, Taken, user_stacks};
@@ -29,7 +29,7 @@ fn is_of_plugin(stack: &Taken) -> bool {
 
 #[test]
 fn functions_that_are_bound_and_libraries_that_come_and_go() {
-    let Some(_guard) = machine::reserve("functions_that_are_bound_and_libraries_that_come_and_go") else {
+    let Some(_run) = stored::run("functions_that_are_bound_and_libraries_that_come_and_go") else {
         return;
     };
     let mut scenario = Scenario::ready("loader", &["-d", "2"]);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames of every shape, and stacks inside signal handlers.
 
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 use crate::expected::assert_as_expected;
 use crate::taken::user_stacks;
@@ -14,7 +14,7 @@ const RETURNING: u64 = 2;
 
 #[test]
 fn odd_frames_and_signal_handlers() {
-    let Some(_guard) = machine::reserve("odd_frames_and_signal_handlers") else { return };
+    let Some(_run) = stored::run("odd_frames_and_signal_handlers") else { return };
     let mut scenario = Scenario::ready("shapes", &["-d", "3"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", "999"], &[]);
     let truth = scenario.run();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The starts of threads other than a process' first one.
 
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, ScenarioThread};
+use wallprof_testkit::stored;
 
 use crate::taken::{Taken, user_stacks};
 
@@ -17,7 +17,7 @@ fn begins_in_libc(stack: &Taken) -> bool {
 
 #[test]
 fn threads_begin_in_libc() {
-    let Some(_guard) = machine::reserve("threads_begin_in_libc") else { return };
+    let Some(_run) = stored::run("threads_begin_in_libc") else { return };
     let mut scenario = Scenario::ready("lock", &["-d", "2"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", "999"], &[]);
     let truth = scenario.run();

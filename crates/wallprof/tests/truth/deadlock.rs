@@ -4,7 +4,6 @@
 use serde::Deserialize;
 
 use wallprof_testkit::contract::{Report, Stall};
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::scenario::{Scenario, Truth};
 use wallprof_testkit::stored;
@@ -56,7 +55,7 @@ fn assert_lasts_to_the_end(stall: &Stall, report: &Report) {
 
 #[test]
 fn a_deadlock_that_was_there_before() {
-    let Some(_guard) = machine::reserve("a_deadlock_that_was_there_before") else { return };
+    let Some(_run) = stored::run("a_deadlock_that_was_there_before") else { return };
     let mut scenario = Scenario::ready("deadlock", &[]);
     let truth = scenario.run();
     let pid = scenario.pid();

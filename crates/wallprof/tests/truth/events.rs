@@ -6,6 +6,7 @@ use std::process::Output;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, wallprof};
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 use crate::ledger::thread;
 
@@ -32,7 +33,7 @@ fn count_of(folded: &str, name: &str) -> u64 {
 /// context switches.
 #[test]
 fn a_tracepoint_and_a_software_event() {
-    let Some(_guard) = machine::reserve("a_tracepoint_and_a_software_event") else { return };
+    let Some(_run) = stored::run("a_tracepoint_and_a_software_event") else { return };
     let events = ["sched:sched_switch", "context-switches"];
     let mut scenario = Scenario::ready("pingpong", &["-d", "1", "-c", "0"]);
     let pid = scenario.pid();

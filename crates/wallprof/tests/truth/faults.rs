@@ -7,6 +7,7 @@ use wallprof_testkit::machine;
 use wallprof_testkit::proc;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::scenario::{Scenario, Truth};
+use wallprof_testkit::stored;
 
 use crate::ledger::{assert_adds_up, thread};
 
@@ -241,7 +242,7 @@ struct Stuck {
 /// A page that never comes: an open stall, and an open fault in every view.
 #[test]
 fn a_fault_that_does_not_end() {
-    let Some(_guard) = machine::reserve("a_fault_that_does_not_end") else { return };
+    let Some(_run) = stored::run("a_fault_that_does_not_end") else { return };
     let mut scenario = Scenario::ready("fault", &["-k"]);
     if scenario.start.workers().len() > 1 {
         return wallprof_testkit::skip("a_fault_that_does_not_end", "userfaultfd is not permitted");

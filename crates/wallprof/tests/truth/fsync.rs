@@ -3,9 +3,9 @@
 
 use serde::Deserialize;
 use wallprof_testkit::contract::Stall;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 use crate::ledger::{assert_adds_up, thread};
 
@@ -22,7 +22,7 @@ struct Sync {
 
 #[test]
 fn a_slow_path_waits_for_the_disk() {
-    let Some(_guard) = machine::reserve("a_slow_path_waits_for_the_disk") else { return };
+    let Some(_run) = stored::run("a_slow_path_waits_for_the_disk") else { return };
     // In the build folder: a temporary folder may be in memory, where fsync waits for nothing.
     let journal = concat!(env!("CARGO_TARGET_TMPDIR"), "/fsync-journal");
     let mut scenario = Scenario::ready("fsync", &["-d", "4", "-f", journal]);

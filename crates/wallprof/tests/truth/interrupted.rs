@@ -2,9 +2,9 @@
 //! Waits that another process stops, and that go on afterwards as `restart_syscall`.
 
 use serde::Deserialize;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 use crate::ledger::assert_adds_up;
 
@@ -21,7 +21,7 @@ struct Stops {
 #[test]
 fn parts_of_a_stopped_wait_are_what_the_first_was() {
     let test = "parts_of_a_stopped_wait_are_what_the_first_was";
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     let mut scenario = Scenario::ready("stops", &["-l", "-d", "2.5"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
     let truth = scenario.run();

@@ -4,9 +4,9 @@
 
 use serde::Deserialize;
 use wallprof_testkit::contract::Stall;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, Truth};
+use wallprof_testkit::stored;
 
 use crate::load::Load;
 
@@ -161,13 +161,13 @@ fn assert_every_slow_operation_is_reported(evidence: &Evidence) {
 
 #[test]
 fn a_rare_wait_for_a_lock() {
-    let Some(_guard) = machine::reserve("a_rare_wait_for_a_lock") else { return };
+    let Some(_run) = stored::run("a_rare_wait_for_a_lock") else { return };
     assert_every_slow_operation_is_reported(&record());
 }
 
 #[test]
 fn a_rare_wait_for_a_lock_under_stress() {
-    let Some(_guard) = machine::reserve("a_rare_wait_for_a_lock_under_stress") else { return };
+    let Some(_run) = stored::run("a_rare_wait_for_a_lock_under_stress") else { return };
     let Some(_load) = Load::stress() else {
         return wallprof_testkit::skip("a_rare_wait_for_a_lock_under_stress", "stress-ng is not installed");
     };

@@ -7,6 +7,7 @@ use wallprof_testkit::machine;
 use wallprof_testkit::proc::{STEAL_TICK_NS, steal_ns};
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 use crate::ledger::{assert_adds_up, thread};
 
@@ -57,7 +58,7 @@ fn on_one_cpu() {
 
 #[test]
 fn across_cpus() {
-    let Some(_guard) = machine::reserve("across_cpus") else { return };
+    let Some(_run) = stored::run("across_cpus") else { return };
     let players = assert_play_is_accounted(&["-d", "2", "-m", "10", "-w", "5"]);
     assert!(players.iter().all(|player| player.migrations > 100));
 }

@@ -4,9 +4,9 @@
 use serde::Deserialize;
 
 use wallprof_testkit::contract::Stall;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, Truth};
+use wallprof_testkit::stored;
 
 const EDGE_NS: u64 = 50_000;
 /// The part of the neighbour's time on the CPU that its own clock cannot see: waking up, going to sleep,
@@ -75,7 +75,7 @@ fn assert_all_of_it_waited_for_a_cpu(stall: &Stall) {
 
 #[test]
 fn a_neighbour_takes_the_cpu() {
-    let Some(_guard) = machine::reserve("a_neighbour_takes_the_cpu") else { return };
+    let Some(_run) = stored::run("a_neighbour_takes_the_cpu") else { return };
     let mut scenario = Scenario::ready("preempted", &["-d", "4"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "--min-stall", "20us"], &[]);

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, program};
+use wallprof_testkit::stored;
 
 #[derive(Deserialize)]
 struct Calls {
@@ -19,7 +20,7 @@ struct Calls {
 
 #[test]
 fn each_outer_call_that_returns_is_a_span() {
-    let Some(_guard) = machine::reserve("each_outer_call_that_returns_is_a_span") else { return };
+    let Some(_run) = stored::run("each_outer_call_that_returns_is_a_span") else { return };
     let file = program("calls").display().to_string();
     let spans = ["descend", "escape", "hand_over"].map(|function| format!("--span=uprobe:{file}:{function}"));
     let mut scenario = Scenario::ready("calls", &[]);

@@ -4,9 +4,9 @@
 use serde::Deserialize;
 
 use wallprof_testkit::contract::{Frame, Stall};
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 #[derive(Debug, Deserialize)]
 struct Reads {
@@ -36,7 +36,7 @@ fn has(symbols: &[&str], part: &str) -> bool {
 
 #[test]
 fn each_wait_has_its_own_kernel_stack() {
-    let Some(_guard) = machine::reserve("each_wait_has_its_own_kernel_stack") else { return };
+    let Some(_run) = stored::run("each_wait_has_its_own_kernel_stack") else { return };
     let mut scenario = Scenario::ready("readers", &["-d", "2"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
     let truth = scenario.run();

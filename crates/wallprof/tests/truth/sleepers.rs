@@ -3,7 +3,6 @@
 
 use serde::Deserialize;
 use wallprof_testkit::contract::Stall;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
 use wallprof_testkit::stored;
@@ -78,7 +77,7 @@ fn voluntary_waits_are_no_stalls() {
 
 #[test]
 fn voluntary_waits_are_in_the_ledger() {
-    let Some(_guard) = machine::reserve("voluntary_waits_are_in_the_ledger") else { return };
+    let Some(_run) = stored::run("voluntary_waits_are_in_the_ledger") else { return };
     let mut scenario = Scenario::ready("sleepers", &["-d", "3"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid], &[]);

@@ -2,9 +2,9 @@
 //! Running time, divided between user mode and the kernel by samples.
 
 use serde::Deserialize;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::stored;
 
 use crate::ledger::{assert_adds_up, thread};
 
@@ -26,7 +26,7 @@ fn tolerance(mean: f64) -> f64 {
 
 #[test]
 fn user_and_kernel_time() {
-    let Some(_guard) = machine::reserve("user_and_kernel_time") else { return };
+    let Some(_run) = stored::run("user_and_kernel_time") else { return };
     let mut scenario = Scenario::ready("spin", &["-d", "5"]);
     let pid = scenario.pid();
     let recorder = Recorder::armed(&["-p", &pid, "-F", &HZ.to_string()], &[]);
@@ -52,7 +52,7 @@ fn user_and_kernel_time() {
 
 #[test]
 fn running_time_without_sampling_is_one_state() {
-    let Some(_guard) = machine::reserve("running_time_without_sampling_is_one_state") else { return };
+    let Some(_run) = stored::run("running_time_without_sampling_is_one_state") else { return };
     let mut scenario = Scenario::ready("spin", &["-d", "1"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "-F", "0"], &[]);
     let truth = scenario.run();

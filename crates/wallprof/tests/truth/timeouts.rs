@@ -6,7 +6,6 @@ use std::process::Command;
 
 use serde::Deserialize;
 use wallprof_testkit::contract::Stall;
-use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::scenario::{Scenario, Truth, program};
 use wallprof_testkit::stored;
@@ -56,7 +55,7 @@ fn recorded(recording: &RecordingFile, name: &str, syscall: &str) -> Vec<Stall> 
 
 #[test]
 fn overslept_sleep_is_late_by_the_time_after_it() {
-    let Some(_guard) = machine::reserve("overslept_sleep_is_late_by_the_time_after_it") else { return };
+    let Some(_run) = stored::run("overslept_sleep_is_late_by_the_time_after_it") else { return };
     let (truth, recording) = record();
     let report = recording.report();
     for name in ["ticker", "mono", "boot", "tai"] {
@@ -126,7 +125,7 @@ fn may_shift_clocks() -> bool {
 #[test]
 fn deadlines_are_on_the_clock_of_the_time_namespace() {
     let test = "deadlines_are_on_the_clock_of_the_time_namespace";
-    let Some(_guard) = machine::reserve(test) else { return };
+    let Some(_run) = stored::run(test) else { return };
     if !may_shift_clocks() {
         return wallprof_testkit::skip(test, "there are no time namespaces, or none for this user");
     }
