@@ -113,6 +113,11 @@ impl Party {
         (self.key, self.pid, self.tid) == (other.key, other.pid, other.tid)
     }
 
+    /// Its name without the number that threads of a pool have.
+    pub fn kind(&self) -> String {
+        without_number(&self.comm)
+    }
+
     /// Whether it is one of the kernel's threads that do what interrupts left: as one that ended a wait, it only passed
     /// on what came from elsewhere.
     pub fn only_passes_on(&self, reason: Reason) -> bool {
@@ -279,6 +284,11 @@ pub(super) fn grouped<'e, K: Ord>(
         groups.entry(key(case)).or_default().push(case);
     }
     groups
+}
+
+/// A thread's name without the number that threads of a pool have.
+pub(super) fn without_number(comm: &str) -> String {
+    comm.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
 /// Groups by `place`. Cases whose stacks do not reach a function of the program are with the longest waits of the others.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use wallprof_model::{Reason, ThreadKey};
 
-use super::case::Case;
+use super::case::{Case, without_number};
 use super::conclusion::Conclusion;
 use super::evidence::{Evidence, WaitSum};
 use super::limits::{Delays, is_share};
@@ -37,15 +37,15 @@ const LEAST_PART: u64 = 20;
 /// In multiples of the shortest stall.
 const LEAST_UNITS: u64 = 200;
 
-/// The program, the thread's name, what it waited for, and the program's function.
-type Place = (Arc<str>, Arc<str>, String, Option<Arc<str>>);
+/// The program, the thread's name without its number, what it waited for, and the program's function.
+type Place = (Arc<str>, String, String, Option<Arc<str>>);
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let mut places: BTreeMap<Place, BTreeMap<ThreadKey, Vec<&WaitSum>>> = BTreeMap::new();
     for sum in evidence.wait_sums() {
         if let (Some(what), Some(thread)) = (what(sum), evidence.thread(sum.thread)) {
             let function = sum.site.as_ref().and_then(|site| site.functions.first().cloned());
-            let place = (thread.process.clone(), thread.comm.clone(), what, function);
+            let place = (thread.process.clone(), without_number(&thread.comm), what, function);
             places.entry(place).or_default().entry(sum.thread).or_default().push(sum);
         }
     }
@@ -182,6 +182,17 @@ mod tests {
         assert!(found[0].advice.contains("record --min-stall"), "{}", found[0].advice);
         assert_eq!((found[0].rule.as_str(), found[0].count, found[0].max_ns), (RULE.name, 100, 100_000));
         assert_eq!((found[0].threads.as_slice(), found[0].stalls.len()), (&[ThreadKey(1)][..], 0));
+    }
+
+    #[test]
+    fn threads_of_a_pool_are_one_finding() {
+        let found = found(&[1, 2, 3].map(|thread| row(thread, Reason::Disk, WALL_NS / 10)), []);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0].title.starts_with("thread-1 and 2 other threads of app waited for a disk in"),
+            "{found:#?}"
+        );
+        assert_eq!(found[0].threads, [1, 2, 3].map(ThreadKey));
     }
 
     #[test]

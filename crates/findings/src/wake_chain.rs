@@ -175,11 +175,10 @@ fn displaced_by<'e>(case: &'e Case, evidence: &Evidence) -> Option<&'e Party> {
 
 impl Chain<'_> {
     fn key(&self, evidence: &Evidence) -> ChainKey {
-        let links = self.links.iter().map(|Link { case, to }| {
-            // Threads of a pool have numbers.
-            let kind = to.comm.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-            (function_or(case.site.as_ref(), &case.comm), kind)
-        });
+        let links = self
+            .links
+            .iter()
+            .map(|Link { case, to }| (function_or(case.site.as_ref(), &case.comm), to.kind()));
         let what = self.first.meaning.as_ref().map(|meaning| meaning.name.clone());
         let place = function_or(self.first.site.as_ref(), &self.first.comm);
         (evidence.program(self.first), what, place, links.collect())

@@ -83,10 +83,11 @@ pub(super) fn group(path: &str) -> String {
     }
 }
 
-/// As [`who`], of threads of one name and program.
+/// As [`who`], of threads of one program.
 pub(super) fn threads(threads: &[&ThreadTotals]) -> String {
     let pids: BTreeSet<_> = threads.iter().map(|thread| thread.pid).collect();
-    let counts = Counts { threads: threads.len(), processes: pids.len(), names: 1 };
+    let names: BTreeSet<&str> = threads.iter().map(|thread| &*thread.comm).collect();
+    let counts = Counts { threads: threads.len(), processes: pids.len(), names: names.len() };
     let first = threads.first();
     counts.who(first.map_or("", |thread| &thread.comm), first.map(|thread| &*thread.process))
 }
