@@ -673,6 +673,23 @@ mod tests {
                 "full queue",
                 false,
             ),
+            // Version 1.15, built by GCC 14.
+            (
+                &[
+                    "pthread_cond_wait",
+                    "spdlog::details::thread_pool::post_async_msg_(spdlog::details::async_msg&&)",
+                    "spdlog::async_logger::sink_it_(spdlog::details::log_msg const&)",
+                ],
+                "spdlog",
+                "full queue",
+                false,
+            ),
+            (
+                &["pthread_cond_wait", "spdlog::details::thread_pool::process_next_msg_()"],
+                "spdlog",
+                "messages",
+                true,
+            ),
             (
                 &[
                     "Unsafe_Park",
