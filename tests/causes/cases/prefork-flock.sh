@@ -4,7 +4,7 @@
 # lock away first, and the others wait for their turn, idle.
 packages=
 kind='lock-wait|holder-blocked'
-text='server (processes )?waited for a (file )?lock (of server )?in take_turn .*server'
+text='server (processes )?waited for a file lock (of server )?in take_turn .*server'
 prepare() { prefork=$(program prefork.c); }
 cause() { run_as_target "$prefork" flock slow "$SECONDS_OF_RUN"; }
 twin() { run_as_target "$prefork" flock quick "$SECONDS_OF_RUN"; }

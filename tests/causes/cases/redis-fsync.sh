@@ -2,7 +2,7 @@
 # Redis syncs its append-only file after each command. On a quick disk each of these waits is too short to be a stall.
 packages="redis-server redis-tools"
 kind='disk-wait|short-waits'
-text='redis-server waited for a disk .*in flushAppendOnlyFile'
+text='redis-server waited for a disk (\(fdatasync\) on appendonly.*flushAppendOnlyFile|in flushAppendOnlyFile .* for less than)'
 . "$HERE/servers.sh"
 
 prepare() { start_redis --appendonly yes; }

@@ -85,7 +85,7 @@ fn a_neighbour_on_a_guarded_cpu_is_named() {
 
 #[test]
 fn two_allowed_threads_share_a_guarded_cpu() {
-    let Some(_run) = stored::run("two_allowed_threads_share_a_runed_cpu") else { return };
+    let Some(_run) = stored::run("two_allowed_threads_share_a_guarded_cpu") else { return };
     let mut scenario = Scenario::ready("preempted", &["-d", "1", "-c", "0"]);
     let pid = scenario.pid();
     let allow = ["--guard-cpus", "0", "--allow", "worker", "--allow", "neighbour"];
