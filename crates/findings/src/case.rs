@@ -188,6 +188,11 @@ impl Case {
             || !self.voluntary && self.kernel_said().is_some()
     }
 
+    /// The function that it is in: the innermost one of its place.
+    pub fn function(&self) -> Option<&Arc<str>> {
+        self.site.as_ref()?.functions.first()
+    }
+
     /// Whether it is a wait for a lock: by the kernel's word, or by what it means. A wait for a disk is one
     /// whatever the software calls it. A wait that the kernel's functions name is for neither.
     pub fn is_for_a_lock(&self) -> bool {
@@ -291,15 +296,16 @@ pub(super) fn without_number(comm: &str) -> String {
     comm.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
-/// Groups by `place`. Cases whose stacks do not reach a function of the program are with the longest waits of the others.
-pub(super) fn by_place<K: Ord>(cases: Vec<&Case>, place: impl Fn(&Case) -> K) -> Vec<Vec<&Case>> {
+/// Groups by function. Cases whose stacks do not reach a function of the program are with the longest waits of the others.
+pub(super) fn by_function(cases: Vec<&Case>) -> Vec<Vec<&Case>> {
+    let function = |case: &Case| case.function().cloned();
     let names_the_program = |case: &&Case| case.site.as_ref().is_some_and(|site| site.names_the_program());
     let (known, cut): (Vec<&Case>, Vec<&Case>) = cases.into_iter().partition(names_the_program);
-    let mut groups: Vec<Vec<&Case>> = grouped(known, &place).into_values().collect();
+    let mut groups: Vec<Vec<&Case>> = grouped(known, function).into_values().collect();
     let sum_ns = |group: &Vec<&Case>| group.iter().map(|case| case.duration_ns()).sum::<u64>();
     match groups.iter_mut().max_by_key(|group| sum_ns(group)) {
         Some(longest) => longest.extend(cut),
-        None => groups.extend(grouped(cut, place).into_values()),
+        None => groups.extend(grouped(cut, function).into_values()),
     }
     groups
 }

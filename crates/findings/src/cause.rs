@@ -12,8 +12,8 @@
 //! | `preempted`, `run-queue`, `cpu-saturated` | the CPUs were mostly with threads outside, or with none |
 //! | `cpu-saturated` | or the recorded programs used less than a quarter of the CPU time meanwhile |
 //! | `holder-preempted` | the holder's CPU was mostly so |
-//! | all about locks | wallprof had the lock |
-//! | `lock-wait`, `wake-chain`, `lock-convoy`, `allocator-lock`, `kernel-lock`, `mmap-lock` | the holder waited for a CPU for half of the time, which was mostly so |
+//! | `lock-wait`, `lock-convoy`, `allocator-lock`, `kernel-lock`, `mmap-lock`, `wake-chain` | wallprof had the lock |
+//! | these six | or the holder waited for a CPU for half of the time, which was mostly so |
 //! | `irq-time` | the interrupts are mostly no calls from other CPUs, or threads outside make most of these |
 //!
 //! `oversleep` is always the machine's. A recording has no evidence of what ran on the CPU before the timer
@@ -36,15 +36,19 @@ pub(super) fn cause(rule: &RuleSpec, conclusion: &Conclusion<'_>, evidence: &Evi
         "cpu-saturated" => cause_of_saturation(cases, evidence),
         "holder-preempted" => Holders::of(cases, evidence).cpus.cause(),
         "lock-wait" | "wake-chain" | "lock-convoy" | "allocator-lock" | "kernel-lock" | "mmap-lock" => {
-            match is_held_by_wallprof(cases) {
-                true => Some(Cause::Machine),
-                false => Holders::of(cases, evidence).cause(),
-            }
+            cause_of_lock(cases, evidence)
         }
         "irq-time" => cause_of_interrupts(conclusion, evidence),
         _ => None,
     };
     known.unwrap_or(rule.cause)
+}
+
+fn cause_of_lock(cases: &[&Case], evidence: &Evidence) -> Option<Cause> {
+    if is_held_by_wallprof(cases) {
+        return Some(Cause::Machine);
+    }
+    Holders::of(cases, evidence).cause()
 }
 
 /// Whether wallprof had the lock in most of the time: it reads memory of processes, for which it takes the lock of their

@@ -47,7 +47,6 @@ const LEAST_UNIT_NS: u64 = 100_000;
 /// Everything that the rules read of a recording.
 #[derive(Debug, Default)]
 pub struct Evidence {
-    unit_ns: u64,
     min_stall_ns: u64,
     start: MonoNs,
     /// From the start to the end of the recording.
@@ -159,8 +158,7 @@ pub struct Surroundings<'r> {
     pub process_counters: &'r [CounterTrack],
     pub periods: &'r [LongPeriod],
     pub over_budget: &'r [OverBudget],
-    /// Waits for disks and locks, and those that a rule names. Rows that make less than a twentieth of a thread's time
-    /// together may be left out.
+    /// Waits that [`reads_wait`](super::reads_wait) accepts, of threads that [lost enough](super::is_enough_lost) by them.
     pub waits: &'r [WaitRow],
 }
 
@@ -223,7 +221,6 @@ impl Collector {
             by_thread.entry(case.thread).or_default().push(at);
         }
         let mut evidence = Evidence {
-            unit_ns: around.info.min_stall_ns.max(LEAST_UNIT_NS),
             min_stall_ns: around.info.min_stall_ns,
             start: around.info.start,
             duration_ns: around.info.end.0.saturating_sub(around.info.start.0),
@@ -366,7 +363,7 @@ impl Collector {
 impl Evidence {
     /// The shortest stall by the user's choice, ns: limits are multiples of it.
     pub(super) fn unit_ns(&self) -> u64 {
-        self.unit_ns
+        self.min_stall_ns.max(LEAST_UNIT_NS)
     }
 
     /// Waits shorter than this are in sums alone, ns.

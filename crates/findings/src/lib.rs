@@ -73,6 +73,7 @@ use wallprof_model::profile::Finding;
 
 pub use evidence::{Collector, Evidence, Surroundings, WaitRow};
 pub use machine::reads_counter;
+pub use short_waits::{is_enough_lost, reads_wait};
 pub use spec::{Cause, EvidenceKind, RuleSpec};
 
 use conclusion::Conclusion;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use wallprof_meaning::site::Site;
 
-use super::case::{Case, across_processes, by_place, grouped, mostly};
+use super::case::{Case, across_processes, by_function, grouped, mostly};
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
@@ -64,11 +64,11 @@ pub(super) fn by_lock<'e>(
     let waits = lock::waits(evidence, reported).filter(|case| !case.in_allocator);
     let locks = grouped(waits, |case| lock_key(case, evidence));
     let place = |cases: &[&Case]| (evidence.program(cases[0]), mostly(cases, |case| case.site.clone()));
-    let by_function = |(key, cases): (LockKey, Vec<&'e Case>)| match key {
-        LockKey::Of(..) => by_place(cases, |case| case.site.as_ref()?.functions.first().cloned()),
+    let divided = |(key, cases): (LockKey, Vec<&'e Case>)| match key {
+        LockKey::Of(..) => by_function(cases),
         _ => vec![cases],
     };
-    let locks = locks.into_iter().flat_map(by_function);
+    let locks = locks.into_iter().flat_map(divided);
     let locks = across_processes(locks, place, |cases| conclude(cases.to_vec()).is_some());
     locks.into_iter().filter_map(conclude).collect()
 }

@@ -11,7 +11,7 @@ use wallprof_meaning::site::Site;
 use wallprof_model::ThreadKey;
 use wallprof_model::event::{Awaited, Peer, PeerProcess, Role};
 
-use super::case::{Case, Party, by_place, grouped, mostly};
+use super::case::{Case, Party, by_function, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::{Evidence, ThreadTotals};
 use super::limits::{Delays, SHORTEST_BLOCK_NS};
@@ -47,19 +47,16 @@ pub(super) fn conclusions<'e>(
         }
     }
     let ends = grouped(cases.iter().copied(), |case| Key::of(case, &known));
-    let conclusions = ends
-        .into_values()
-        .flat_map(|cases| by_place(cases, |case| case.site.as_ref()?.functions.first().cloned()))
-        .filter_map(|cases| {
-            let delays = Delays::over(&cases, Case::duration_ns);
-            let problem = Problem::heavy(cases, delays, evidence)?;
-            // Of those with a known process, the longest.
-            let longest =
-                problem.cases.iter().max_by_key(|case| (process(case).is_some(), case.duration_ns()))?;
-            let peer = longest.peer.as_deref()?;
-            let name = name(&problem.cases, peer);
-            Some(conclude(problem, &name, peer, evidence))
-        });
+    let conclusions = ends.into_values().flat_map(by_function).filter_map(|cases| {
+        let delays = Delays::over(&cases, Case::duration_ns);
+        let problem = Problem::heavy(cases, delays, evidence)?;
+        // Of those with a known process, the longest.
+        let longest =
+            problem.cases.iter().max_by_key(|case| (process(case).is_some(), case.duration_ns()))?;
+        let peer = longest.peer.as_deref()?;
+        let name = name(&problem.cases, peer);
+        Some(conclude(problem, &name, peer, evidence))
+    });
     conclusions.collect()
 }
 

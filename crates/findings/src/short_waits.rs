@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wallprof_model::{Reason, ThreadKey};
+use wallprof_model::{Meaning, Reason, ThreadKey};
 
 use super::case::{Case, without_number};
 use super::conclusion::Conclusion;
@@ -43,7 +43,8 @@ type Place = (Arc<str>, String, String, Option<Arc<str>>);
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let mut places: BTreeMap<Place, BTreeMap<ThreadKey, Vec<&WaitSum>>> = BTreeMap::new();
     for sum in evidence.wait_sums() {
-        if let (Some(what), Some(thread)) = (what(sum), evidence.thread(sum.thread)) {
+        let what = what(sum.reason, sum.meaning.as_deref());
+        if let (Some(what), Some(thread)) = (what, evidence.thread(sum.thread)) {
             let function = sum.site.as_ref().and_then(|site| site.functions.first().cloned());
             let place = (thread.process.clone(), without_number(&thread.comm), what, function);
             places.entry(place).or_default().entry(sum.thread).or_default().push(sum);
@@ -58,15 +59,24 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 
 /// `a disk`, `a lock`, `space in a ring`; `None`: a wait of another kind. One for the other end of a connection is as long as
 /// the way there.
-fn what(sum: &WaitSum) -> Option<String> {
-    let meaning = sum.meaning.as_deref();
-    match (sum.reason, meaning) {
+fn what(reason: Reason, meaning: Option<&Meaning>) -> Option<String> {
+    match (reason, meaning) {
         (Reason::Disk, _) => Some("a disk".to_owned()),
         (_, Some(meaning)) if meaning.is_for_the_other_end() || meaning.idle => None,
         (_, Some(meaning)) => Some(lock::named(&meaning.name)),
         (Reason::Lock, None) => Some("a lock".to_owned()),
         _ => None,
     }
+}
+
+/// Whether the rule is about waits with this reason and meaning.
+pub fn reads_wait(reason: Reason, meaning: Option<&Meaning>) -> bool {
+    what(reason, meaning).is_some()
+}
+
+/// Whether a thread that lost `ns` may have a finding.
+pub fn is_enough_lost(ns: u64, wall_ns: u64) -> bool {
+    is_share(ns, LEAST_PART, wall_ns)
 }
 
 fn is_problem(
@@ -78,7 +88,7 @@ fn is_problem(
 ) -> bool {
     let ns = sums.iter().fold(0u64, |all, sum| all.saturating_add(sum.ns));
     let wall_ns = evidence.thread(thread).map_or(u64::MAX, |thread| thread.wall_ns);
-    if !is_share(ns, LEAST_PART, wall_ns) || ns < evidence.unit_ns().saturating_mul(LEAST_UNITS) {
+    if !is_enough_lost(ns, wall_ns) || ns < evidence.unit_ns().saturating_mul(LEAST_UNITS) {
         return false;
     }
     let stalls = || stalls_of(thread, place, evidence);
@@ -88,9 +98,7 @@ fn is_problem(
 
 /// The stalls of a thread in the place's function.
 fn stalls_of<'e>(thread: ThreadKey, place: &Place, evidence: &'e Evidence) -> impl Iterator<Item = &'e Case> {
-    let is_here =
-        |case: &&Case| case.site.as_ref().and_then(|site| site.functions.first()) == place.3.as_ref();
-    evidence.cases_of(thread).filter(is_here)
+    evidence.cases_of(thread).filter(|case| case.function() == place.3.as_ref())
 }
 
 fn conclude<'e>(
@@ -139,7 +147,7 @@ mod tests {
     use super::super::fixture::{Fixture, WALL_NS, case, kernel_stack, stack};
     use super::*;
     use wallprof_model::profile::{Finding, StallRecord};
-    use wallprof_model::{Meaning, MeaningSource, StallReason};
+    use wallprof_model::{MeaningSource, StallReason};
 
     const SYNC: [&str; 4] = ["schedule", "io_schedule", "ext4_sync_file", "__x64_sys_fdatasync"];
 

@@ -7,7 +7,10 @@ use std::path::Path;
 
 use wallprof_analysis::blame::{Edge, Group, Waits};
 use wallprof_analysis::spans::{LongPeriod, OverBudget, long_periods, over_budget};
-use wallprof_findings::{Collector, Surroundings, WaitRow, findings, reads_counter, reads_process_counter};
+use wallprof_findings::{
+    Collector, Surroundings, WaitRow, findings, is_enough_lost, reads_counter, reads_process_counter,
+    reads_wait,
+};
 use wallprof_meaning::waits::Rules;
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::event::{LedgerDelta, Weighted};
@@ -146,8 +149,7 @@ impl Background {
 /// A place with less of its thread's time is no part of a finding.
 const LEAST_PART: u64 = 1_000;
 
-/// The waits of threads that lost a twentieth of their time by disks, locks and what rules name. The stacks of others are
-/// not read.
+/// The waits that findings read. The stacks of others are not read from the file.
 fn waits(recording: &Recording, threads: &[Thread]) -> Result<Vec<WaitRow>, Failure> {
     let ledgers: HashMap<ThreadKey, &LedgerDelta> =
         threads.iter().map(|thread| (thread.info.key, &thread.ledger)).collect();
@@ -157,16 +159,14 @@ fn waits(recording: &Recording, threads: &[Thread]) -> Result<Vec<WaitRow>, Fail
         let Weighted::State(State::Blocked(reason)) = row.what else { continue };
         *stacked_ns.entry((row.thread, reason)).or_default() += row.weight;
         let meaning = recording.meaning(&row);
-        if matches!(reason, Reason::Disk | Reason::Lock)
-            || meaning.as_ref().is_some_and(|meaning| !meaning.idle)
-        {
+        if reads_wait(reason, meaning.as_deref()) {
             *lost_ns.entry(row.thread).or_default() += row.weight;
             rows.push((row, reason, meaning));
         }
     }
     rows.retain(|(row, ..)| {
         let wall_ns = ledgers.get(&row.thread).map_or(u64::MAX, |ledger| ledger.wall_ns);
-        lost_ns[&row.thread] >= wall_ns / 20 && row.weight >= wall_ns / LEAST_PART
+        is_enough_lost(lost_ns[&row.thread], wall_ns) && row.weight >= wall_ns / LEAST_PART
     });
     let look_at = |stack: Option<StackId>| stack.map(|stack| recording.look_at(stack)).transpose();
     let resolved = rows.into_iter().map(|(row, reason, meaning)| {
