@@ -36,7 +36,8 @@ struct interval {
     u64 user_stack;
     u64 kernel_stack;
     u32 cpu;
-    bool preempted;
+    bool preempted; /* or new: it did not block */
+    bool is_new;    /* created, and waited for its first CPU */
     bool woken;
 };
 

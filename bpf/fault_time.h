@@ -12,8 +12,23 @@ ALWAYS_INLINE bool fault_goes_on(struct thread_state *t) {
     return t->fault.start >= armed_at && BPF_CORE_READ(regs, ip) == t->fault.ip;
 }
 
+/* Its time so far has no stacks yet. */
+GLOBAL int carry_fault(struct thread_state *t) {
+    u32 sleep;
+
+    if (!t)
+        return 0;
+    sleep = t->fault.sleep;
+    if (sleep >= SLEEPS)
+        return 0;
+    t->carried[SLEEP_FAULT_MINOR] += t->fault.earlier;
+    t->carried[sleep] += t->fault.ran + t->fault.blocked - t->fault.earlier;
+    return 0;
+}
+
 /* Its time so far stays in the fault state; the rest is the thread's running time. */
 ALWAYS_INLINE void abandon_fault(struct thread_state *t) {
+    carry_fault(t);
     t->faulting = 0;
     t->ledger.faults[FAULT_FAILED]++;
 }

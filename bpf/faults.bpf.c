@@ -60,12 +60,13 @@ ALWAYS_INLINE void emit_fault(struct cpu_state *cpu, struct task_struct *task, s
     u64 earlier = t->fault.earlier;
     u32 sleep = t->fault.sleep;
     struct interval interval = {};
+    s64 carried;
 
+    barrier_var(sleep); /* one register for the check and the index */
     if (sleep >= SLEEPS)
         return;
-    t->carried[SLEEP_FAULT_MINOR] += earlier;
-    t->carried[sleep] += t->fault.ran + t->fault.blocked - earlier;
-    if (likely(ns < min_stall_ns && t->carried[sleep] < carry_ns))
+    carried = t->carried[sleep];
+    if (likely(ns < min_stall_ns && carried < (s64)carry_ns))
         return;
     interval.start = t->fault.start;
     interval.end = end;
@@ -73,7 +74,7 @@ ALWAYS_INLINE void emit_fault(struct cpu_state *cpu, struct task_struct *task, s
     interval.cpu = bpf_get_smp_processor_id();
     interval.woken = t->fault.woken;
     take_fault_stacks(cpu, task, t, &interval);
-    count_interval(t, &interval, sleep, SAMPLE_FAULT_MINOR + sleep - SLEEP_FAULT_MINOR, t->carried[sleep]);
+    count_interval(t, &interval, sleep, SAMPLE_FAULT_MINOR + sleep - SLEEP_FAULT_MINOR, carried);
     if (earlier)
         count_interval(t, &interval, SLEEP_FAULT_MINOR, SAMPLE_FAULT_MINOR, t->carried[SLEEP_FAULT_MINOR]);
     if (ns < min_stall_ns || !cpu_wanted(interval.cpu))
@@ -111,6 +112,7 @@ NOINLINE int leave_fault(u32 end) {
     roll(t, now);
     charge_fault_run(t, now);
     settle_fault(t, end == FAULT_MAJOR ? SLEEP_FAULT_MAJOR : SLEEP_FAULT_MINOR);
+    carry_fault(t);
     t->faulting = 0;
     t->ledger.faults[end == FAULT_MAJOR]++;
     count_latency(t, METRIC_FAULT, now - t->fault.start);

@@ -9,10 +9,10 @@
 ALWAYS_INLINE u64 off_cpu_ns(struct interval *interval) { return interval->end - interval->start; }
 
 /* Counts `ns` in `state` with the interval's stacks. */
-GLOBAL int count_interval(struct thread_state *t, struct interval *interval, u32 state, u32 kind, u64 ns) {
+GLOBAL int count_interval(struct thread_state *t, struct interval *interval, u32 state, u32 kind, s64 ns) {
     struct sample_key key = {};
 
-    if (!t || !interval || !ns)
+    if (!t || !interval || ns <= 0)
         return 0;
     key.key = t->key;
     key.second = t->second;

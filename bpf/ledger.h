@@ -52,7 +52,7 @@ ALWAYS_INLINE void charge_running(struct thread_state *t, struct task_struct *pr
     if (ran > wall) {
         u64 excess = ran - wall;
         u64 taken = excess < t->borrowable ? excess : t->borrowable;
-        u32 lender = t->lender;
+        u32 lender = t->lender, carrier;
 
         t->ledger.on_cpu += wall + taken;
         barrier_var(lender); /* one register for the check and the index */
@@ -62,6 +62,10 @@ ALWAYS_INLINE void charge_running(struct thread_state *t, struct task_struct *pr
             t->ledger.runnable -= taken;
         else
             t->ledger.preempted -= taken;
+        carrier = t->lender;
+        barrier_var(carrier);
+        if (carrier < SLEEPS + 2)
+            t->carried[carrier] -= taken;
         t->since = now;
         t->exec_seen = executed;
     } else if ((u64)(wall - ran) > SWITCH_LAG_NS) {

@@ -84,6 +84,8 @@ ALWAYS_INLINE bool write_open_wait(struct bpf_iter__task *ctx, struct task_struc
     stall->syscall = seen->activity == ACTIVITY_BLOCKED ? seen->syscall : -1;
     if (seen->activity != ACTIVITY_BLOCKED) {
         stall->flags = STALL_PREEMPTED;
+        if (seen->activity == ACTIVITY_NEW)
+            stall->flags |= STALL_NEW;
         stall->runnable_ns = now - seen->since;
     } else if (seen->wake_ns > seen->run_ns) {
         stall->flags = STALL_WOKEN;

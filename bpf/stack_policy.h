@@ -9,8 +9,8 @@ ALWAYS_INLINE bool is_voluntary(u32 reason) { return reason < REASONS && (VOLUNT
 
 /* Whether an interval that has lasted `ns` in `state` needs stacks. */
 ALWAYS_INLINE bool wants_stack(struct thread_state *t, u32 state, u64 ns) {
-    u64 enough = is_voluntary(state) ? voluntary_carry_ns : carry_ns;
+    s64 enough = is_voluntary(state) ? voluntary_carry_ns : carry_ns;
 
     barrier_var(state); /* one register for the check and the index */
-    return ns >= stack_ns || (state < SLEEPS + 2 && t->carried[state] + ns >= enough);
+    return ns >= stack_ns || (state < SLEEPS + 2 && t->carried[state] + (s64)ns >= enough);
 }

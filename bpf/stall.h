@@ -106,7 +106,7 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
         return 0;
     stall->reason = t->reason;
     if (interval->preempted) {
-        stall->flags |= STALL_PREEMPTED;
+        stall->flags |= interval->is_new ? STALL_PREEMPTED | STALL_NEW : STALL_PREEMPTED;
     } else {
         stall->syscall = t->syscall;
         if (is_voluntary(t->reason))

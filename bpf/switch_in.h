@@ -32,10 +32,10 @@ NOINLINE int take_interval_stack(void *ctx, struct thread_state *t, struct inter
         take_stacks_at(ctx, cpu, place_of_wait(t, interval->preempted), &interval->user_stack,
                        &interval->kernel_stack);
     }
-    if (interval->preempted) {
+    if (interval->preempted && !interval->is_new) {
         count_interval(t, interval, CARRIED_PREEMPTED, SAMPLE_PREEMPTED, t->carried[CARRIED_PREEMPTED]);
     } else {
-        if (reason < REASONS)
+        if (reason < REASONS && !interval->is_new)
             count_interval(t, interval, reason, SAMPLE_BLOCKED + reason, t->carried[reason]);
         count_interval(t, interval, CARRIED_RUNNABLE, SAMPLE_RUNNABLE, t->carried[CARRIED_RUNNABLE]);
     }
@@ -48,7 +48,7 @@ ALWAYS_INLINE u32 off_cpu_metric(struct thread_state *t, struct interval *interv
     u32 reason = t->reason;
 
     if (interval->preempted)
-        return METRIC_OFF_CPU_PREEMPTED;
+        return interval->is_new ? METRIC_OFF_CPU_RUNNABLE : METRIC_OFF_CPU_PREEMPTED;
     if (reason >= REASONS)
         return METRIC_OFF_CPU;
     return interval->runnable > off - interval->runnable ? METRIC_OFF_CPU_RUNNABLE
@@ -149,6 +149,7 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
     interval->end = now;
     interval->cpu = bpf_get_smp_processor_id();
     interval->preempted = t->activity != ACTIVITY_BLOCKED;
+    interval->is_new = t->activity == ACTIVITY_NEW;
     interval->woken = !interval->preempted && t->wake_ns > t->run_ns;
     awake = since_wakeup(t, now);
     off = now - t->since;
@@ -179,8 +180,10 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
     count_latency(t, off_cpu_metric(t, interval, off), off);
     count_latency(t, METRIC_RUN_QUEUE, interval->runnable);
     if (interval->preempted) {
-        t->carried[CARRIED_PREEMPTED] += off;
-        stacked = wants_stack(t, CARRIED_PREEMPTED, 0);
+        u32 waited_in = interval->is_new ? CARRIED_RUNNABLE : CARRIED_PREEMPTED;
+
+        t->carried[waited_in] += off;
+        stacked = wants_stack(t, waited_in, 0);
     } else {
         u64 blocked = off - interval->runnable;
         u32 reason = t->reason;

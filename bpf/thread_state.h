@@ -70,7 +70,8 @@ struct thread_state {
     u8 kernel_lock; /* enum kernel_lock: the lock of the kernel that it waits for, at `delay_lock` */
     u16 awaits;     /* 1 + the slot of the thread whose lock it waits for, in `awaited`; 0: none */
     struct ledger ledger;
-    u64 carried[SLEEPS + 2]; /* ns without stacks, by sleep, then runnable, then preempted */
+    s64 carried[SLEEPS + 2]; /* ns without stacks, by sleep, then runnable, then preempted; below 0: counted
+                              * with a stack, and found to be running time since */
     struct fault_state fault;
     u64 lock_address;
     u64 waker_task;

@@ -153,6 +153,7 @@ enum stall_flags {
     STALL_BRIEF = 1024,       /* too short for a stall: only its place is of interest */
     STALL_OWNER_IF_IT_WOKE = 2048, /* lock_owner may be a number of another pid namespace */
     STALL_TRACE = 4096,            /* trace is valid */
+    STALL_NEW = 8192,              /* beside STALL_PREEMPTED: it was created, and waited for its first CPU */
 };
 
 enum fault_access {
@@ -500,7 +501,7 @@ struct late_record {
     u64 runnable_ns;
     u64 user_stack;
     u64 kernel_stack;
-    u32 what;   /* enum sample_kind */
+    u32 what;   /* enum sample_what */
     u32 within; /* LATE_IN_… */
 };
 

@@ -80,9 +80,9 @@ fn times_of(
     let blocked_ns = duration_ns - runnable_ns;
     let wait = blocked_for(record);
     let reason = match flag(c::STALL_PREEMPTED) {
-        true => StallReason::Preempted,
-        false if blocked_ns < runnable_ns => StallReason::Runnable,
-        false => StallReason::Blocked(wait),
+        true if !flag(c::STALL_NEW) => StallReason::Preempted,
+        false if blocked_ns >= runnable_ns => StallReason::Blocked(wait),
+        _ => StallReason::Runnable,
     };
     // A sleep within a longer system call has no timeout, such as one for a disk within poll(2).
     let has_timeout = wait.is_voluntary() || wait == Reason::Lock;
@@ -302,6 +302,8 @@ mod tests {
         let mut preempted = record(Reason::Lock, 0, MS);
         preempted.flags = c::STALL_PREEMPTED as u16;
         assert_eq!(stalls(&preempted)[0].reason, StallReason::Preempted);
+        preempted.flags |= c::STALL_NEW as u16;
+        assert_eq!(stalls(&preempted)[0].reason, StallReason::Runnable, "its first CPU");
     }
 
     #[test]

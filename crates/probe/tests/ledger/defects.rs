@@ -12,7 +12,7 @@ use crate::traps::{CHECKS, pictures};
 /// What it is, the file, and the code that it replaces. The code occurs once in the file.
 type Defect = (&'static str, &'static str, &'static str, &'static str);
 
-const DEFECTS: [Defect; 26] = [
+const DEFECTS: [Defect; 30] = [
     ("running time at a second's end is lost", "ledger.h", "t->ledger.on_cpu += to - from;", ";"),
     ("preempted time at a second's end is lost", "ledger.h", "t->ledger.preempted += to - from;", ";"),
     ("a second's end charges twice", "ledger.h", "    t->since = to;\n", ""),
@@ -82,6 +82,13 @@ const DEFECTS: [Defect; 26] = [
         "t->ledger.on_cpu += wall + taken;",
         "t->ledger.on_cpu += wall;",
     ),
+    ("time that ran early keeps its stack", "ledger.h", "t->carried[carrier] -= taken;", ";"),
+    (
+        "time that is taken back from a stack is forgotten",
+        "interval.h",
+        "|| ns <= 0)\n        return 0;",
+        "|| ns <= 0) {\n        if (t && state < SLEEPS + 2)\n            t->carried[state] = 0;\n        return 0;\n    }",
+    ),
     (
         "steal time is waiting",
         "ledger.h",
@@ -127,6 +134,13 @@ const DEFECTS: [Defect; 26] = [
         "fault_time.h",
         "    t->fault.earlier = total > t->fault.unsettled ? total - t->fault.unsettled : 0;\n",
         "    t->fault.earlier = total & 0;\n",
+    ),
+    ("a fault that fails has no stack", "fault_time.h", "    carry_fault(t);\n", ""),
+    (
+        "a new thread's wait has the stacks of a preemption",
+        "switch_in.h",
+        "u32 waited_in = interval->is_new ? CARRIED_RUNNABLE : CARRIED_PREEMPTED;",
+        "u32 waited_in = CARRIED_PREEMPTED;",
     ),
     (
         "a first event closes no second",

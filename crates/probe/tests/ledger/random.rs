@@ -218,10 +218,12 @@ fn parts() -> impl Strategy<Value = Vec<(usize, usize, usize, usize, bool)>> {
     proptest::collection::vec((1usize..12, 1usize..12, 0usize..4, 0usize..4, any::<bool>()), 1..12)
 }
 
-/// The running time is the scheduler's, to what one switch may leave over, and all states add up.
+/// The running time is the scheduler's, to what one switch may leave over, all states add up, and so do the stacks of
+/// each.
 fn check_beside_the_scheduler(program: &Path, timeline: &Timeline) -> Result<(), String> {
     let outcome = Outcome::of(program, timeline)?;
     outcome.check_partition()?;
+    outcome.check_samples()?;
     for (name, distance) in outcome.distance_from_scheduler() {
         if distance.abs() > 20_000 {
             return Err(format!("{name} ran {distance} ns more than the scheduler says"));
@@ -231,7 +233,9 @@ fn check_beside_the_scheduler(program: &Path, timeline: &Timeline) -> Result<(),
 }
 
 fn check_states(program: &Path, timeline: &Timeline) -> Result<(), String> {
-    Outcome::of(program, timeline)?.check_states()
+    let outcome = Outcome::of(program, timeline)?;
+    outcome.check_states()?;
+    outcome.check_samples()
 }
 
 fn runner(cases: u32, max_shrink_iters: u32) -> TestRunner {

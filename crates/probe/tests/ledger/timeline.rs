@@ -54,6 +54,11 @@ const FIRST_TID: i64 = 100;
 const FAULT_MINOR: usize = 12;
 const FAULT_MAJOR: usize = 13;
 const SLEEPS: usize = 14;
+/// Numbers of `enum sample_what` there.
+const SAMPLE_FAULT: i64 = 3;
+const SAMPLE_RUNNABLE: i64 = 5;
+const SAMPLE_PREEMPTED: i64 = 6;
+const SAMPLE_BLOCKED: i64 = 16;
 
 /// A timeline, and how it is run.
 #[derive(Clone)]
@@ -681,6 +686,40 @@ impl Outcome {
         Ok(())
     }
 
+    /// Time off the CPU and in faults has stacks, or is carried until it has: together they are the ledger's. A
+    /// wait that goes on at the end of the recording is left out: a second's end may have charged a part of the wait.
+    pub fn check_samples(&self) -> Result<(), String> {
+        for (thread, record) in self.threads() {
+            let Some(record) = record.filter(|record| record.kind != "end") else { continue };
+            if !runs(thread.at(self.world.ticks - 1)) && self.records("second").next().is_some() {
+                continue;
+            }
+            let key = record.text("key");
+            let mut of_thread = self.records("carried").filter(|carried| carried.text("key") == key);
+            let carried = of_thread.next().ok_or_else(|| format!("{} carries nothing", thread.name))?;
+            let stacked = |what: i64, state: usize| {
+                let samples = self.records("sample").filter(|sample| sample.text("key") == key);
+                let samples = samples.filter(|sample| sample.number("what") == what);
+                samples.map(|sample| sample.number("weight")).sum::<i64>()
+                    + carried.number(&state.to_string())
+            };
+            let found = States {
+                runnable: stacked(SAMPLE_RUNNABLE, SLEEPS),
+                preempted: stacked(SAMPLE_PREEMPTED, SLEEPS + 1),
+                blocked: std::array::from_fn(|sleep| match sleep {
+                    FAULT_MINOR.. => stacked(SAMPLE_FAULT + (sleep - FAULT_MINOR) as i64, sleep),
+                    _ => stacked(SAMPLE_BLOCKED + sleep as i64, sleep),
+                }),
+                ..States::default()
+            };
+            let ledger = States { on_cpu: 0, irq: 0, fault_on_cpu: 0, ..States::of_record(record, "ledger") };
+            if found != ledger {
+                return Err(format!("{} has stacks of {found:?}\ninstead of {ledger:?}", thread.name));
+            }
+        }
+        Ok(())
+    }
+
     /// By how much the running time of each thread differs from the scheduler's, in ns.
     pub fn distance_from_scheduler(&self) -> Vec<(String, i64)> {
         let threads = self.threads().into_iter().filter_map(|(thread, record)| Some((thread, record?)));
@@ -711,7 +750,11 @@ impl Outcome {
         ];
         let show = |stall: &Record| {
             let flags = stall.number("flags");
-            let reason = if flags & 1 != 0 { "preempted" } else { REASONS[stall.number("reason") as usize] };
+            let reason = match flags & (1 | 8192) {
+                0 => REASONS[stall.number("reason") as usize],
+                1 => "preempted",
+                _ => "new",
+            };
             let (start, end) = (self.tick(stall.number("start")), self.tick(stall.number("end")));
             let mut text = format!("{} {start}..{end} {reason}", self.name_of_key(stall.text("key")));
             let runnable = stall.number("runnable") / self.world.tick_ns as i64;

@@ -179,7 +179,7 @@ pub fn pictures() -> Vec<(&'static str, Timeline)> {
 pub type Check = fn(&Path) -> Result<(), String>;
 
 /// Checks of what a picture does not show.
-pub const CHECKS: [(&str, Check); 17] = [
+pub const CHECKS: [(&str, Check); 18] = [
     ("stalls_have_their_lengths_and_wakers", stalls_have_their_lengths_and_wakers),
     ("waker_in_an_interrupt_is_no_thread", waker_in_an_interrupt_is_no_thread),
     ("renamed_waker_has_the_name_of_its_wakeup", renamed_waker_has_its_name),
@@ -196,6 +196,7 @@ pub const CHECKS: [(&str, Check); 17] = [
     ("task_state_is_a_bit_mask", task_state_is_a_bit_mask),
     ("faults_are_counted_by_their_ends", faults_are_counted_by_their_ends),
     ("stacks_of_a_fault_over_seconds_have_the_time_of_the_ledger", stacks_of_a_fault_over_seconds),
+    ("fault_that_fails_after_a_wait_has_its_stack", fault_that_fails_after_a_wait),
     ("first_event_closes_the_second_before_it", first_event_closes_the_second_before_it),
 ];
 
@@ -356,6 +357,16 @@ fn stacks_of_a_fault_over_seconds(program: &Path) -> Result<(), String> {
         };
         let sums = [of_stacks(SAMPLE_FAULT_MINOR), of_stacks(SAMPLE_FAULT_MINOR + 1)];
         same(&Some(sums), &outcome.faults()).map_err(|error| format!("{doing}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Also where no event tells that the fault failed, and the next switch or fault finds the thread elsewhere.
+fn fault_that_fails_after_a_wait(program: &Path) -> Result<(), String> {
+    for doing in ["RLwRRfuuwxRRR", "RLwRRfuuwyRRRLLwR", "RLwRRfuuwyRRRfuuwfR"] {
+        let outcome = Outcome::of(program, &Timeline::new(&format!("a: {doing}")).ticks_of(5_000))?;
+        outcome.check_partition()?;
+        outcome.check_samples().map_err(|error| format!("{doing}: {error}"))?;
     }
     Ok(())
 }

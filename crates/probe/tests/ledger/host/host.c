@@ -507,10 +507,28 @@ static void iterate(int (*program)(struct bpf_iter__task *)) {
     }
 }
 
+/* Time of each thread that is in the ledger, and not yet in a sample. */
+static void print_carried(void) {
+    struct thread_state *t;
+    u32 i, state;
+
+    for (i = 0; i < TASKS; i++) {
+        t = tasks[i].task.pid ? state_of(&tasks[i].task) : NULL;
+        if (!t)
+            continue;
+        printf("carried key=%u", t->key);
+        for (state = 0; state < SLEEPS + 2; state++)
+            printf(" %u=%lld", state, t->carried[state]);
+        printf("\n");
+    }
+}
+
 /* What the maps have. */
 static void print_maps(void) {
     struct host_map *map;
     u32 i, cpu, zero = 0;
+
+    print_carried();
 
     map = host_map(&latency);
     for (i = 0; i < map->count; i++) {
