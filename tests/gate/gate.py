@@ -190,8 +190,14 @@ def make_step(name, targets, env=None, silence=None, say=say):
         echo=False,
         on_line=lambda _, line: say(line),
     )
-    result = "green" if ended.status == 0 else "RED"
-    return Row(name, result, time.monotonic() - started, [] if ended.status == 0 else [f"make {targets}"])
+    seconds = time.monotonic() - started
+    failed = [] if ended.status == 0 else [f"make {targets}"]
+    return Row(name, "RED" if failed else "green", seconds, failed, skips=sum(map(is_skip, ended.out + ended.err)))
+
+
+def is_skip(line):
+    """Whether a script says that it leaves a part out."""
+    return bool(re.search(r"\bSKIPPED\b|\bnot tested\b", line))
 
 
 class Beside:
@@ -467,6 +473,8 @@ def run_live(live, env):
                 results.count += 1
                 crash = crash_of(ended) or f"{DEFECT} the test did not run; the program ended with {ended.status}"
                 again.append((program, name, Outcome(crash)))
+            elif crash := crash_of(ended) or miscounted(outcomes, ended):
+                again.append((program, "after its tests", Outcome(crash)))
     for program, name, first in again:
         full = f"{program.name} {name}"
         if first.is_defect() or not passes_again(program, name, env):
@@ -555,7 +563,7 @@ def print_skips():
 
 
 def print_flaky(results):
-    known = {entry["test"] for entry in tomllib.loads(LEDGER.read_text()).get("flaky", [])}
+    known = {entry["test"] for table in tomllib.loads(LEDGER.read_text()).values() for entry in table}
     for name in results.flaky:
         where = "is in" if name in known else "belongs into"
         say(f"FLAKY: {name} {where} {LEDGER.relative_to(ROOT)}")
@@ -582,6 +590,7 @@ def machine():
 def gate():
     started = time.monotonic()
     PASSED.unlink(missing_ok=True)
+    head = commit()
     say(machine())
     built = {"WALLPROF": str(BINARY)}
     rows = [make_step("lint", "lint")]
@@ -596,10 +605,17 @@ def gate():
     # Alone: beside the pure tests the guest was too slow once to see a CPU that had come back within six seconds.
     rows.append(make_step("kernel", "kernel", {"KERNEL": KERNEL, **built}))
     print_table(rows)
-    return finish(rows, started)
+    red = finish(rows, started)
+    # Another commit than the one that was built and tested has not passed.
+    if not red and head and head == commit():
+        PASSED.write_text(head + "\n")
+    elif not red:
+        say("gate: the tree has changes that are not committed, or changed meanwhile: no commit passed")
+    return red
 
 
 def finish(rows, started):
+    """Says how a run ended. Its exit code."""
     red = [row.step for row in rows if row.result != "green"]
     say(f"\nAll steps took {time.monotonic() - started:.0f} s on {machine()}.")
     tests = sum(row.tests for row in rows)
@@ -608,10 +624,7 @@ def finish(rows, started):
     if red:
         say(f"gate: RED: {', '.join(red)}")
         return 1
-    head = commit()
-    if head:
-        PASSED.write_text(head + "\n")
-    say("gate: green" + ("" if head else ", of a tree with changes that are not committed"))
+    say("gate: green")
     return 0
 
 
@@ -620,6 +633,7 @@ def tests_only():
     rows = []
     test_steps(rows)
     print_table(rows)
+    # Other steps have not run, so no commit has passed.
     return finish(rows, started)
 
 
@@ -684,7 +698,8 @@ def repeat(test, runs):
     programs = build_tests()
     if not programs:
         return 1
-    env = probe_bpf({**bpf_env(), "WALLPROF_KEEP": str(KEPT)})
+    # A test of a stored run is to record each time, too.
+    env = probe_bpf({**bpf_env(), "WALLPROF_KEEP": str(KEPT), "WALLPROF_STORED": "live"})
     found = [(program, name) for program in programs for name in names_of(program) if test in (name, name.split("::")[-1])]
     if len(found) != 1:
         sys.exit(f"gate: {len(found)} tests have the name {test}" + "".join(f"\n  {p.name} {n}" for p, n in found))

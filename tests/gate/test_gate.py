@@ -35,6 +35,10 @@ for name in arguments or TESTS:
         os.abort()
     if does == "silence":
         time.sleep(60)
+    if does == "crash at the end":
+        import atexit
+        atexit.register(os.abort)
+        does = None
     if does:
         failed[name] = does
         print(f"machine {name}: load 7", file=sys.stderr, flush=True)
@@ -57,6 +61,7 @@ SECOND_TOO = "lambda run: 'the figure is 3' if run < 3 else None"
 DEFECT_ONCE = "lambda run: 'DEFECT: the ledger adds up to 3 ns' if run == 1 else None"
 DEFECT_LATER = "lambda run: 'the figure is 3' if run == 1 else 'DEFECT: left in the kernel' if run == 2 else None"
 CRASH = "lambda run: 'crash'"
+CRASH_AT_THE_END = "lambda run: 'crash at the end'"
 SILENCE = "lambda run: 'silence'"
 
 
@@ -120,6 +125,10 @@ class Planted(unittest.TestCase):
         self.assertEqual((results.count, list(results.failed)), (3, ["crate::program live_b"]))
         self.assertEqual((self.runs("live_a"), self.runs("live_b"), self.runs("live_c")), (1, 1, 1))
 
+    def test_crash_after_the_tests_is_red(self):
+        results = self.live(live_a=CRASH_AT_THE_END)
+        self.assertEqual((results.count, list(results.failed)), (1, ["crate::program after its tests"]))
+
     def test_silence_is_given_up_and_the_other_tests_run(self):
         results = self.live(live_a=SILENCE, live_b=PASSES)
         self.assertEqual((results.count, list(results.failed)), (2, ["crate::program live_a"]))
@@ -182,6 +191,54 @@ class Planted(unittest.TestCase):
 
         with self.assertRaisesRegex(OSError, "no make"):
             gate.Beside(broken).join()
+
+    def test_parts_that_a_step_leaves_out_are_skips(self):
+        said = ["SKIPPED: no npm", "tested", "x is not tested: y"]
+        ended = gate.run(["printf", "%s\\n", *said], echo=False)
+        with contextlib.redirect_stdout(io.StringIO()), mock.patch.object(gate, "run", lambda *_, **__: ended):
+            row = gate.make_step("step", "step")
+        self.assertEqual((row.result, row.skips), ("green", 2))
+
+    def whole_gate(self, tests, commits):
+        """The exit code of a gate whose test steps have the row `tests`, what it prints, and the commit that passed."""
+        passed, output = self.folder / "passed", io.StringIO()
+        with (
+            contextlib.redirect_stdout(output),
+            mock.patch.object(gate, "PASSED", passed),
+            mock.patch.object(gate, "commit", mock.Mock(side_effect=commits)),
+            mock.patch.object(gate, "make_step", lambda name, *_, **__: gate.Row(name, "green", 1.0)),
+            mock.patch.object(gate, "test_steps", lambda rows, beside: rows.append(tests)),
+        ):
+            code = gate.gate()
+        return code, output.getvalue(), passed.read_text().strip() if passed.exists() else None
+
+    def test_whole_gate_says_which_commit_passed(self):
+        green = gate.Row("live tests", "green", 1.0, flaky=["crate::program live_a"], skips=1, tests=9)
+        code, said, passed = self.whole_gate(green, ["f00", "f00"])
+        self.assertEqual((code, passed), (0, "f00"))
+        self.assertIn("FLAKY: crate::program live_a\n", said)
+        self.assertIn("9 passed, 0 failed, 1 skipped\ngate: green\n", said)
+        for commits in ([None], ["f00", "f01"], ["f00", None]):
+            code, said, passed = self.whole_gate(green, commits)
+            self.assertEqual((code, passed), (0, None))
+            self.assertIn("no commit passed", said)
+
+    def test_gate_with_a_failure_is_red_and_nothing_passed(self):
+        red = gate.Row("live tests", "RED", 1.0, ["crate::program live_a"], tests=9)
+        code, said, passed = self.whole_gate(red, ["f00", "f00"])
+        self.assertEqual((code, passed), (1, None))
+        self.assertIn("failed: crate::program live_a\n", said)
+        self.assertIn("8 passed, 1 failed, 0 skipped\ngate: RED: live tests\n", said)
+
+    def test_tests_alone_do_not_pass_a_commit(self):
+        row = gate.Row("live tests", "green", 1.0, tests=9)
+        passed = self.folder / "passed"
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            mock.patch.object(gate, "PASSED", passed),
+            mock.patch.object(gate, "test_steps", lambda rows: rows.append(row)),
+        ):
+            self.assertEqual((gate.tests_only(), passed.exists()), (0, False))
 
     def test_steps_run_although_the_tests_do_not_build(self):
         rows = []

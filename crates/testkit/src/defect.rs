@@ -8,6 +8,11 @@
 /// The first word of such a message. `tests/gate/gate.py` searches for it.
 pub const MARK: &str = "DEFECT:";
 
+/// As `expect`, for what must succeed in each run on each machine.
+pub fn always<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("{MARK} {error}"))
+}
+
 /// As `assert!`, for what must hold in each run on each machine.
 #[macro_export]
 macro_rules! assert_always {

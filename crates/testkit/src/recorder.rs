@@ -109,6 +109,7 @@ impl Recorder {
         let Process { child, stderr, .. } = self.process.as_mut().expect("a stored run has no recorder");
         let status = child.wait().expect("the recorder is waited for");
         stderr.find(|_| false);
+        assert_always!(!is_crash(status), "the recorder ended with {status}: {:#?}", stderr.seen());
         (status, stderr.seen().to_vec())
     }
 
@@ -126,6 +127,7 @@ impl Recorder {
             return (ExitStatus::from_raw(status as i32), file);
         };
         let status = process.child.wait().expect("the recorder is waited for");
+        assert_always!(!is_crash(status), "the recorder ended with {status}: {:#?}", process.stderr.seen());
         let file = std::mem::replace(&mut process.file, RecordingFile::new());
         stored::number("status", || status.into_raw() as u64);
         stored::keep("recording", || fs::read(file.path()).expect("the recording"));
@@ -146,6 +148,12 @@ impl Recorder {
             kill_process(Pid::from_child(child), signal).expect("the recorder takes a signal");
         }
     }
+}
+
+/// A panic, or a signal that nobody sent.
+pub fn is_crash(status: ExitStatus) -> bool {
+    let sent = [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP].map(Signal::as_raw);
+    status.code() == Some(101) || status.signal().is_some_and(|signal| !sent.contains(&signal))
 }
 
 impl Process {

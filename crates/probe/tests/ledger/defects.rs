@@ -173,7 +173,7 @@ fn planted(number: usize, (what, file, code, replacement): Defect) -> PathBuf {
 
 /// The names of the timelines and checks that find it.
 fn found_by(number: usize, defect: Defect) -> Vec<&'static str> {
-    let program = compile(&planted(number, defect), &format!("defect_{number}"));
+    let program = compile(&planted(number, defect), &format!("defect_{number}"), "-O0");
     let is_wrong =
         |outcome: Result<Outcome, String>| outcome.and_then(|outcome| outcome.check_states()).is_err();
     let pictures = pictures().into_iter().filter(|(_, timeline)| is_wrong(Outcome::of(&program, timeline)));

@@ -33,7 +33,7 @@ impl Record {
 /// The programs of `bpf/` as they are.
 pub fn unchanged() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| compile(&bpf_folder(), "unchanged"))
+    PROGRAM.get_or_init(|| compile(&bpf_folder(), "unchanged", "-O1"))
 }
 
 pub fn bpf_folder() -> PathBuf {
@@ -41,11 +41,11 @@ pub fn bpf_folder() -> PathBuf {
 }
 
 /// Compiles the programs of a folder.
-pub fn compile(bpf: &Path, name: &str) -> PathBuf {
+pub fn compile(bpf: &Path, name: &str, optimised: &str) -> PathBuf {
     let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ledger/host");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ledger_{name}"));
     let done = Command::new("clang-19")
-        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-unused-function"])
+        .args([optimised, "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-unused-function"])
         // Of bpf/include/kernel.h, and of the arguments of tracepoints.
         .args(["-Wno-unknown-attributes", "-Wno-int-conversion"])
         .arg("-I")

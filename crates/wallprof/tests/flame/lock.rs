@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 
+use wallprof_testkit::assert_always;
 use wallprof_testkit::machine;
 use wallprof_testkit::program::wallprof;
 use wallprof_testkit::scenario::program;
@@ -18,12 +19,12 @@ fn record(file: &Path) {
         .stdout(Stdio::null())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_always!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn stdout(arguments: &[&str]) -> String {
     let output = wallprof(arguments).output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_always!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 

@@ -9,7 +9,7 @@ use wallprof_model::Reason;
 use wallprof_model::event::LedgerDelta;
 
 use crate::readers::{Outcome, assert_orderly, read_by};
-use crate::recording::{Hostile, flood_rows, numbers};
+use crate::recording::{Hostile, flood_rows, flood_rows_of_a_table, numbers};
 
 /// Adds threads that differ in their numbers.
 const THREADS: &str =
@@ -177,7 +177,7 @@ fn very_deep_call_paths_end_in_order() {
 
 #[test]
 fn floods_of_every_other_table_end_in_order() {
-    let flood = numbers(flood_rows());
+    let flood = numbers(flood_rows_of_a_table());
     for (about, sql) in [
         ("losses", "INSERT INTO loss SELECT 0, 'reason ' || i, 1 FROM n"),
         ("interrupts", "INSERT INTO interrupt SELECT 0, i, 'irq', 1, 0, 1, 1, 1 FROM n"),

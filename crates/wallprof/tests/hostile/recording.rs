@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A valid recording of two seconds, and changes to it.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -20,12 +22,28 @@ const USER: StackId = StackId(1);
 const KERNEL: StackId = StackId(2);
 /// Rows of a flood if [`FLOOD_ROWS`] is not set: enough to reach every limit.
 const ENOUGH: u64 = 120_000;
+/// The same of a table whose rows have no limit: enough to see that the output is bounded.
+const ENOUGH_OF_A_TABLE: u64 = 20_000;
 /// The environment variable with another number of rows: `make hostile` sets a million.
 const FLOOD_ROWS: &str = "WALLPROF_FLOOD_ROWS";
 
 /// The number of rows of a flood.
 pub fn flood_rows() -> u64 {
-    std::env::var(FLOOD_ROWS).map_or(ENOUGH, |rows| rows.parse().expect("a number of rows"))
+    rows_from_environment().unwrap_or(ENOUGH)
+}
+
+/// The number of rows of a flood of a table whose rows have no limit.
+pub fn flood_rows_of_a_table() -> u64 {
+    rows_from_environment().unwrap_or(ENOUGH_OF_A_TABLE)
+}
+
+/// Whether this is `make hostile`, which takes its time.
+pub fn is_thorough() -> bool {
+    rows_from_environment().is_some()
+}
+
+fn rows_from_environment() -> Option<u64> {
+    std::env::var(FLOOD_ROWS).ok().map(|rows| rows.parse().expect("a number of rows"))
 }
 
 /// The numbers from 1 to `rows`, as the `n` of a statement: `INSERT INTO … SELECT … FROM n`.
@@ -41,9 +59,13 @@ pub struct Hostile {
 impl Hostile {
     /// The valid recording.
     pub fn twin() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let hostile = Hostile { folder };
-        record(&hostile.file());
+        static TWIN: OnceLock<Vec<u8>> = OnceLock::new();
+        let hostile = Hostile { folder: tempfile::tempdir().expect("a temporary folder") };
+        let recorded = TWIN.get_or_init(|| {
+            record(&hostile.file());
+            fs::read(hostile.file()).expect("the recording")
+        });
+        fs::write(hostile.file(), recorded).expect("a temporary file");
         hostile
     }
 

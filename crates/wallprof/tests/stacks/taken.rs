@@ -9,6 +9,7 @@ use wallprof_model::event::Weighted;
 use wallprof_model::profile::ResolvedStack;
 use wallprof_model::{EpochSecond, FrameKind, MonoNs, StackEnd, State, SymbolLine, ThreadKey};
 use wallprof_recording::{Recording, StallFilter};
+use wallprof_testkit::defect::always;
 
 /// The state of a thread when its stack was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl fmt::Display for Taken {
 
 /// All stacks of a recording: of samples, of summed and of single intervals.
 pub fn user_stacks(file: &Path) -> Vec<Taken> {
-    let recording = Recording::open(file).expect("a recording");
+    let recording = always(Recording::open(file));
     let threads: HashMap<_, _> = recording
         .threads()
         .expect("threads")

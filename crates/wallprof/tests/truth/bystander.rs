@@ -33,13 +33,22 @@ const ENOUGH: u64 = 10_000;
 
 /// The wakers in the documented view `samples`: of every wait with a stack, however short.
 fn sampled(recording: &RecordingFile) -> Vec<Wakeups> {
+    wakeups(recording, "samples", "sum(count)")
+}
+
+/// The wakers of single stalls.
+fn stalled(recording: &RecordingFile) -> Vec<Wakeups> {
+    wakeups(recording, "stalls", "count(*)")
+}
+
+fn wakeups(recording: &RecordingFile, view: &str, count: &str) -> Vec<Wakeups> {
     let file = Connection::open_with_flags(recording.path(), OpenFlags::SQLITE_OPEN_READ_ONLY)
         .expect("a recording is an SQLite file");
     let mut query = file
-        .prepare(
-            "SELECT comm, waker_context, waker_comm, sum(count) FROM samples
-             WHERE waker_context IS NOT NULL GROUP BY 1, 2, 3",
-        )
+        .prepare(&format!(
+            "SELECT comm, waker_context, waker_comm, {count} FROM {view}
+             WHERE waker_context IS NOT NULL GROUP BY 1, 2, 3"
+        ))
         .expect("the view has these columns");
     let rows = query.query_map([], |row| {
         Ok(Wakeups {
@@ -50,17 +59,6 @@ fn sampled(recording: &RecordingFile) -> Vec<Wakeups> {
         })
     });
     rows.expect("rows").collect::<Result<_, _>>().expect("rows of these types")
-}
-
-/// The wakers of single stalls.
-fn stalled(recording: &RecordingFile) -> Vec<Wakeups> {
-    let stalls = recording.stalls(&["--all"]).into_iter();
-    stalls
-        .filter_map(|stall| {
-            let waker = stall.waker?;
-            Some(Wakeups { of: stall.comm, context: waker.context, by: waker.comm, count: 1 })
-        })
-        .collect()
 }
 
 fn count(wakeups: &[Wakeups], wanted: impl Fn(&Wakeups) -> bool) -> u64 {

@@ -2,6 +2,7 @@
 //! Page faults: of a known length, of a cold file, failing ones, and as many as a thread can make.
 
 use serde::Deserialize;
+use wallprof_testkit::assert_always;
 use wallprof_testkit::contract::{Report, Stall};
 use wallprof_testkit::machine;
 use wallprof_testkit::proc;
@@ -278,7 +279,11 @@ fn no_fault_is_lost() {
     for (tid, counted) in counted {
         let thread = report.threads.iter().find(|thread| thread.tid == tid).expect("a worker");
         let recorded = thread.faults.minor + thread.faults.major;
-        assert_eq!(recorded, counted, "{}: the kernel counts its faults, too", thread.comm);
+        assert_always!(
+            recorded == counted,
+            "{}: {recorded} faults, and {counted} of the kernel",
+            thread.comm
+        );
         assert_eq!(thread.latency.fault.count, recorded);
     }
     // Wakeups and switches by a thread that may not be traced are no faults.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use wallprof_testkit::assert_always;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, Truth};
@@ -43,7 +44,8 @@ fn no_marked_span_is_lost() {
     let recorder = Recorder::armed(&["-p", &scenario.pid(), "--children"], &[]);
     let truth = scenario.run();
     let recording = recorder.stop();
-    assert_eq!(recording.span_counts("code"), logged(&truth));
+    let (found, logged) = (recording.span_counts("code"), logged(&truth));
+    assert_always!(found == logged, "{found:?} instead of {logged:?}");
     let losses = recording.report().losses;
     let overwritten = losses.get("marks_overwritten").copied().unwrap_or(0);
     // The ring is read ten times a second, and holds 2,048 of the 20,000.

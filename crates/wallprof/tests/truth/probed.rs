@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use wallprof_testkit::assert_always;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::Recorder;
 use wallprof_testkit::scenario::{Scenario, program};
@@ -33,7 +34,8 @@ fn each_outer_call_that_returns_is_a_span() {
     let logged: Vec<Calls> = truth.all("calls");
     let expected: BTreeMap<String, u64> =
         logged.iter().map(|calls| (calls.function.clone(), calls.ended)).collect();
-    assert_eq!(recording.span_counts("uprobe"), expected);
+    let found = recording.span_counts("uprobe");
+    assert_always!(found == expected, "{found:?} instead of {expected:?}");
     let losses = recording.report().losses;
     // Each call of escape() that jumped out, but the last, which no other one follows.
     let jumped: u64 =

@@ -9,9 +9,9 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use wallprof_testkit::contract::Stall;
-use wallprof_testkit::keep;
 use wallprof_testkit::lines::{Lines, TIMEOUT};
-use wallprof_testkit::recorder::wallprof;
+use wallprof_testkit::recorder::{is_crash, wallprof};
+use wallprof_testkit::{assert_always, keep};
 
 use crate::http;
 
@@ -35,7 +35,8 @@ impl Watcher {
             command(&folder, args).stderr(Stdio::piped()).spawn().expect("the wallprof binary runs");
         let mut stderr = Lines::from_pipe("the watcher", child.stderr.take().expect("a piped stderr"));
         let serves = stderr.find(|line| line.contains("/metrics"));
-        let serves = serves.unwrap_or_else(|| panic!("the watcher ended: {:#?}", stderr.seen()));
+        assert_always!(serves.is_some(), "the watcher ended: {:#?}", stderr.seen());
+        let serves = serves.expect("asserted");
         let address = serves.split("http://").nth(1).and_then(|rest| rest.strip_suffix("/metrics"));
         let address = address.and_then(|address| address.parse().ok()).expect("an address");
         let mut watcher = Watcher { child, stderr, address, folder };
@@ -56,7 +57,8 @@ impl Watcher {
     /// Waits for a message on stderr.
     pub fn said(&mut self, what: &str) -> String {
         let said = self.stderr.find(|line| line.contains(what));
-        said.unwrap_or_else(|| panic!("the watcher ended without `{what}`: {:#?}", self.stderr.seen()))
+        assert_always!(said.is_some(), "the watcher ended without `{what}`: {:#?}", self.stderr.seen());
+        said.expect("asserted")
     }
 
     pub fn recording(&self) -> PathBuf {
@@ -96,7 +98,7 @@ impl Watcher {
     pub fn stalls(&self, args: &[&str]) -> Vec<Stall> {
         let output = wallprof().arg("stalls").arg(self.recording()).arg("--json").args(args).output();
         let output = output.expect("the wallprof binary runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_always!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout).expect("UTF-8");
         text.lines().map(|line| serde_json::from_str(line).expect("a stall")).collect()
     }
@@ -118,6 +120,7 @@ impl Watcher {
 
     fn wait(&mut self) -> (ExitStatus, TempDir) {
         let status = self.child.wait().expect("the watcher is waited for");
+        assert_always!(!is_crash(status), "the watcher ended with {status}: {:#?}", self.stderr.seen());
         let other = tempfile::tempdir().expect("a temporary folder");
         (status, std::mem::replace(&mut self.folder, other))
     }
