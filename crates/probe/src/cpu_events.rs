@@ -173,7 +173,7 @@ fn is_offline(error: &io::Error) -> bool {
 }
 
 fn not_opened(event: &str, cpu: u32, error: io::Error) -> ProbeError {
-    ProbeError::EventNotOpened { event: event.into(), cpu, error }
+    ProbeError::event_not_opened(event, cpu, error)
 }
 
 fn link(program: &ProgramMut<'_>, event: OwnedFd, cookie: u64) -> Result<Link, ProbeError> {

@@ -7,19 +7,27 @@ use std::path::Path;
 
 use crate::facts::capabilities::{Capability, CapabilitySet};
 use crate::facts::files::{Files, HostFiles};
+use crate::facts::settings::{KernelSettings, Lockdown};
+use crate::messages;
 
 #[derive(Debug)]
 pub enum ProbeError {
     /// No `/sys/kernel/btf/vmlinux`.
     NoTypeInformation,
+    /// The kernel refused, and is older than [`OLDEST_KERNEL`]; `release` is as `uname -r` prints it.
+    OldKernel {
+        release: String,
+    },
+    /// The kernel's lockdown keeps programs from reading its memory.
+    LockedDown,
     /// The kernel refused; `what` is the operation.
     NotPermitted {
-        what: &'static str,
+        what: String,
         capability: &'static str,
     },
     /// The kernel refused although this process has the capabilities.
     Denied {
-        what: &'static str,
+        what: String,
     },
     /// The kernel rejects the programs: the first lines of its reason.
     NotLoaded {
@@ -57,10 +65,7 @@ impl ProbeError {
     pub fn is_refusal(&self) -> bool {
         match self {
             ProbeError::EventNotOpened { error, .. } => {
-                matches!(
-                    error.raw_os_error(),
-                    Some(libc::EACCES | libc::EPERM | libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV)
-                )
+                matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV))
             }
             ProbeError::NoSuchCpu { .. } | ProbeError::Reading { .. } | ProbeError::NoMemory { .. } => false,
             _ => true,
@@ -72,23 +77,35 @@ impl ProbeError {
     }
 
     pub(crate) fn not_attached(program: &libbpf_rs::ProgramMut<'_>, error: &libbpf_rs::Error) -> Self {
-        ProbeError::NotAttached {
+        unsuitable_kernel(&HostFiles).unwrap_or_else(|| ProbeError::NotAttached {
             program: program.name().to_string_lossy().into_owned(),
             reason: error.to_string(),
-        }
+        })
     }
 
     /// A failure to open perf events, which is mostly a missing capability.
     pub(crate) fn from_perf(what: &'static str, error: &io::Error) -> Self {
         match error.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => Self::refused(what, "CAP_PERFMON", &HostFiles),
+            Some(libc::EACCES | libc::EPERM) => Self::refused(what.into(), "CAP_PERFMON", &HostFiles),
             _ => ProbeError::Reading { what, error: io::Error::from(error.kind()) },
+        }
+    }
+
+    pub(crate) fn event_not_opened(event: &str, cpu: u32, error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => {
+                Self::refused(format!("open the event {event} on CPU {cpu}"), "CAP_PERFMON", &HostFiles)
+            }
+            _ => ProbeError::EventNotOpened { event: event.into(), cpu, error },
         }
     }
 
     /// A system call that the kernel did not permit: for want of capabilities, or by a policy that does not ask for
     /// them.
-    fn refused(what: &'static str, capability: &'static str, files: &dyn Files) -> Self {
+    fn refused(what: String, capability: &'static str, files: &dyn Files) -> Self {
+        if is_locked_down(files) {
+            return ProbeError::LockedDown;
+        }
         let status = files.read(Path::new("/proc/self/status")).unwrap_or_default();
         let held = CapabilitySet::effective_from_status(&status);
         match [Capability::Bpf, Capability::Perfmon].iter().all(|needed| held.allows(*needed)) {
@@ -97,28 +114,65 @@ impl ProbeError {
         }
     }
 
+    /// `log`: all of libbpf's messages.
     pub(crate) fn from_load(error: &libbpf_rs::Error, log: &str) -> Self {
         match error.kind() {
             libbpf_rs::ErrorKind::PermissionDenied if log.is_empty() || is_denial(log) => {
-                Self::refused("load BPF programs", "CAP_BPF and CAP_PERFMON", &HostFiles)
+                Self::refused("load BPF programs".into(), "CAP_BPF and CAP_PERFMON", &HostFiles)
             }
             libbpf_rs::ErrorKind::OutOfMemory => ProbeError::NoMemory { what: "BPF maps" },
-            _ => {
-                let reason = if log.is_empty() { format!("{error}") } else { log.to_string() };
+            _ if reads_are_forbidden(log) => ProbeError::LockedDown,
+            _ => unsuitable_kernel(&HostFiles).unwrap_or_else(|| {
+                let reason =
+                    if log.is_empty() { format!("{error}") } else { messages::shown(log).to_owned() };
                 ProbeError::NotLoaded { reason }
-            }
+            }),
         }
     }
 }
 
-/// Whether libbpf says that a system call was not permitted. The verifier refuses a program with EACCES instead.
+/// The oldest kernel that is promised to take the programs: major and minor version.
+const OLDEST_KERNEL: (u32, u32) = (6, 1);
+
+/// Why the kernel of this machine cannot take the programs. Asked after a failure only: an older kernel may have what
+/// they need.
+fn unsuitable_kernel(files: &dyn Files) -> Option<ProbeError> {
+    if is_locked_down(files) {
+        return Some(ProbeError::LockedDown);
+    }
+    let release = files.read(Path::new("/proc/sys/kernel/osrelease")).ok()?.trim().to_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    (version < OLDEST_KERNEL).then_some(ProbeError::OldKernel { release })
+}
+
+/// False where that is not known, because securityfs is not mounted, as in a container.
+fn is_locked_down(files: &dyn Files) -> bool {
+    KernelSettings::read(files).lockdown == Some(Lockdown::Confidentiality)
+}
+
+/// Whether the verifier says that there is no helper that reads the kernel's memory. There is one on every kernel that
+/// can load the programs, but for lockdown (`bpf_tracing_func_proto` in `kernel/trace/bpf_trace.c`). libbpf replaces
+/// `bpf_probe_read_kernel` by `bpf_probe_read` where the kernel seems to have none.
+fn reads_are_forbidden(log: &str) -> bool {
+    const REFUSALS: [&str; 3] = ["unknown func", "cannot use helper", "is not allowed"];
+    let refused = |line: &str| REFUSALS.iter().any(|refusal| line.contains(refusal));
+    log.lines().any(|line| line.contains("bpf_probe_read") && refused(line))
+}
+
+/// Whether libbpf says that a system call was not permitted. The verifier refuses a program with EACCES, and so does
+/// SELinux the first program and each map.
 fn is_denial(log: &str) -> bool {
-    log.contains("-EPERM") || log.contains("Operation not permitted")
+    let is_denied = |line: &str| {
+        let is_policys = line.contains("probe_loading") || line.contains("failed to create");
+        is_policys && (line.contains("-EACCES") || line.contains("Permission denied"))
+    };
+    log.contains("-EPERM") || log.contains("Operation not permitted") || log.lines().any(is_denied)
 }
 
 /// The end of a sentence.
 const POLICY: &str = "has the capabilities, so a security policy denies it: in a container choose a seccomp profile \
-     that allows bpf and perf_event_open, and with SELinux or AppArmor allow what `journalctl -k` says they denied";
+     that allows bpf and perf_event_open, and allow what `journalctl -k` says SELinux, AppArmor or lockdown denied";
 
 impl fmt::Display for ProbeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,6 +181,16 @@ impl fmt::Display for ProbeError {
                 f,
                 "this kernel does not describe its types (/sys/kernel/btf/vmlinux is missing): use a \
                  kernel built with CONFIG_DEBUG_INFO_BTF, as distributions ship them"
+            ),
+            ProbeError::OldKernel { release } => write!(
+                f,
+                "this kernel, {release}, is too old for wallprof's programs: use Linux {}.{} or newer",
+                OLDEST_KERNEL.0, OLDEST_KERNEL.1
+            ),
+            ProbeError::LockedDown => write!(
+                f,
+                "this kernel is locked down (confidentiality), so no program may read its memory: boot with \
+                 lockdown=integrity"
             ),
             ProbeError::NotPermitted { what, capability } => write!(
                 f,
@@ -144,7 +208,6 @@ impl fmt::Display for ProbeError {
             }
             ProbeError::EventNotOpened { event, cpu, error } => {
                 let advice = match error.raw_os_error() {
-                    Some(libc::EACCES | libc::EPERM) => "CAP_PERFMON is needed, run with sudo",
                     Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
                         "this machine does not offer it, `wallprof doctor` lists what it offers"
                     }
@@ -181,7 +244,7 @@ mod tests {
     fn refused(effective: &str) -> String {
         let status = format!("CapEff:\t{effective}\n");
         ProbeError::refused(
-            "load BPF programs",
+            "load BPF programs".into(),
             "CAP_BPF",
             &FakeFiles::new(&[("/proc/self/status", &status)]),
         )
@@ -204,5 +267,51 @@ mod tests {
         ));
         assert!(is_denial("prog 'on_switch': BPF program load failed: Operation not permitted"));
         assert!(!is_denial("prog 'on_switch': BPF program load failed: -EACCES"));
+        assert!(!is_denial(
+            "prog 'on_switch': failed to load: -EACCES\nfailed to load object 'wallprof_bpf'"
+        ));
+    }
+
+    /// As libbpf 1.7 says it of SELinux, whose refusals are EACCES.
+    #[test]
+    fn refusal_before_the_verifier_is_a_denial() {
+        assert!(is_denial(
+            "Error in bpf_object__probe_loading(): -EACCES. Couldn't load trivial BPF program. Make sure your kernel \
+             supports BPF (CONFIG_BPF_SYSCALL=y) and/or that RLIMIT_MEMLOCK is set to big enough value."
+        ));
+        assert!(is_denial("map 'threads': failed to create: -EACCES"));
+    }
+
+    #[test]
+    fn kernel_that_cannot_take_the_programs_is_named() {
+        let of =
+            |files: &[(&str, &str)]| unsuitable_kernel(&FakeFiles::new(files)).map(|error| error.to_string());
+        let release = |release| of(&[("/proc/sys/kernel/osrelease", release)]);
+        let old = release("5.10.0-32-amd64\n").expect("too old");
+        assert!(old.contains("5.10.0-32-amd64") && old.contains("Linux 6.1 or newer"), "{old}");
+        assert!(release("4.18.0-553.el8_10.x86_64\n").is_some());
+        assert!(release("6.0.19\n").is_some());
+        for fine in ["6.1.0-28-amd64\n", "6.18.44\n", "7.0-rc1\n", "10.0\n", "odd\n"] {
+            assert_eq!(release(fine), None, "{fine}");
+        }
+        let locked =
+            |mode| of(&[("/sys/kernel/security/lockdown", mode), ("/proc/sys/kernel/osrelease", "6.1.0\n")]);
+        let confidential = locked("none integrity [confidentiality]\n").expect("locked down");
+        assert!(confidential.contains("boot with lockdown=integrity"), "{confidential}");
+        assert_eq!(locked("none [integrity] confidentiality\n"), None);
+    }
+
+    #[test]
+    fn lockdown_is_the_reason_of_a_refusal_and_of_a_missing_helper() {
+        let files = FakeFiles::new(&[
+            ("/sys/kernel/security/lockdown", "none integrity [confidentiality]\n"),
+            ("/proc/self/status", "CapEff:\t000000c000000000\n"),
+        ]);
+        assert!(matches!(ProbeError::refused("read".into(), "CAP_BPF", &files), ProbeError::LockedDown));
+        assert!(reads_are_forbidden("116: (85) call bpf_probe_read#4\nunknown func bpf_probe_read#4"), "6.1");
+        assert!(reads_are_forbidden("program of this type cannot use helper bpf_probe_read_kernel_str#115"));
+        let newest = "Reason:\n  The helper bpf_probe_read#4 is not allowed: this program type does not allow the helper.";
+        assert!(reads_are_forbidden(newest), "7.3");
+        assert!(!reads_are_forbidden("12: (85) call bpf_probe_read_kernel#113\nunknown func bpf_loop#181"));
     }
 }

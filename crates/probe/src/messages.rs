@@ -23,15 +23,16 @@ pub(crate) fn capture() -> Messages {
 }
 
 impl Messages {
-    /// The most useful line: the last one of a verifier's log, else the first warning; empty if there is
-    /// none.
-    pub(crate) fn text(&self) -> String {
-        let Ok(warnings) = WARNINGS.lock() else { return String::new() };
-        let all = warnings.concat();
-        if std::env::var_os("WALLPROF_DEBUG_BPF").is_some() {
-            return all;
-        }
-        let first = all.lines().next().unwrap_or_default();
-        first.trim_start_matches("libbpf: ").to_string()
+    /// All of them, with the verifier's log; empty if there are none.
+    pub(crate) fn all(&self) -> String {
+        WARNINGS.lock().map(|warnings| warnings.concat()).unwrap_or_default()
     }
+}
+
+/// The most useful line of all messages: the first warning. With `WALLPROF_DEBUG_BPF`, every line.
+pub(crate) fn shown(all: &str) -> &str {
+    if std::env::var_os("WALLPROF_DEBUG_BPF").is_some() {
+        return all;
+    }
+    all.lines().next().unwrap_or_default().trim_start_matches("libbpf: ")
 }

@@ -44,14 +44,14 @@ fn load_without(
     let memory: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = WallprofSkelBuilder::default()
         .open(memory)
-        .map_err(|error| ProbeError::from_load(&error, &log.text()))?;
+        .map_err(|error| ProbeError::from_load(&error, &log.all()))?;
     configure(&mut open, options, features);
     if options.guarded.is_empty() {
         // No program uses the map: it takes the least memory that it can.
         let _ = open.maps.noise.set_max_entries(1);
     }
     leave_out(&mut open, left_out);
-    open.load().map_err(|error| ProbeError::from_load(&error, &log.text()))
+    open.load().map_err(|error| ProbeError::from_load(&error, &log.all()))
 }
 
 /// Prevents the loading of the programs that `choose` names out of all.

@@ -27,7 +27,7 @@ pub struct ProgramFacts {
 pub fn verified_programs() -> Result<Vec<ProgramFacts>, ProbeError> {
     let types = KernelTypes::read()?;
     let log = messages::capture();
-    let failed = |error: libbpf_rs::Error| ProbeError::from_load(&error, &log.text());
+    let failed = |error: libbpf_rs::Error| ProbeError::from_load(&error, &log.all());
     let mut place: MaybeUninit<OpenObject> = MaybeUninit::uninit();
     let mut open = WallprofSkelBuilder::default().open(&mut place).map_err(failed)?;
     configure(&mut open, &everything(), types.features());

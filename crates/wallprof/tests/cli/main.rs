@@ -12,4 +12,5 @@ mod held;
 mod neighbours;
 mod promises;
 mod readers;
+mod refusals;
 mod usage;

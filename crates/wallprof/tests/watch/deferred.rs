@@ -40,7 +40,8 @@ fn deferred_seconds_are_emitted_one_by_one_and_on_request() {
     let watcher = Watcher::start(&["-p", &scenario.pid(), "--threshold", "1s"]);
     scenario.open_gate();
     // Further apart than a busy watcher's flushes.
-    let scrapes: Vec<_> = (0..SCRAPES).map(|_| scrape_after(&watcher, Duration::from_millis(1_700))).collect();
+    let scrapes: Vec<_> =
+        (0..SCRAPES).map(|_| scrape_after(&watcher, Duration::from_millis(1_700))).collect();
     let (status, folder) = watcher.stop();
     assert!(status.success());
     let ledger = ledger_of(&folder.path().join("flight.db"));

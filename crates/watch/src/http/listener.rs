@@ -21,25 +21,29 @@ pub enum Listener {
     Unix { listener: UnixListener, path: PathBuf },
 }
 
+const TCP_CHOICE: &str = "another address with --listen";
+const UNIX_CHOICE: &str = "another path with --socket";
+
 /// Why an address cannot be listened on.
 #[derive(Debug)]
 pub struct ListenError {
     address: String,
+    /// What to choose otherwise.
+    choice: &'static str,
     source: io::Error,
 }
 
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let advice = match self.source.kind() {
-            io::ErrorKind::AddrInUse => {
-                "another program uses it: stop that program, or choose another address"
-            }
-            io::ErrorKind::PermissionDenied => "choose an address that this user may bind",
-            io::ErrorKind::AddrNotAvailable => "this machine does not have the address",
-            io::ErrorKind::NotFound => "its folder does not exist: create it, or choose another path",
-            _ => "choose another address",
+            io::ErrorKind::AddrInUse => "another program uses it: stop that program, or ",
+            io::ErrorKind::PermissionDenied => "this user may not: ",
+            io::ErrorKind::AddrNotAvailable => "this machine does not have the address: ",
+            io::ErrorKind::NotFound => "its folder does not exist: create it, or ",
+            _ => "",
         };
-        write!(f, "cannot listen on {}: {}: {advice}", self.address, self.source)
+        let ListenError { address, choice, source } = self;
+        write!(f, "cannot listen on {address}: {source}: {advice}choose {choice}")
     }
 }
 
@@ -47,7 +51,7 @@ impl Listener {
     /// # Errors
     /// The address is in use, or this machine does not have it.
     pub fn tcp(address: SocketAddr) -> Result<Self, ListenError> {
-        let failed = |source| ListenError { address: address.to_string(), source };
+        let failed = |source| ListenError { address: address.to_string(), choice: TCP_CHOICE, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(Listener::Tcp(listener))
@@ -59,7 +63,8 @@ impl Listener {
     /// # Errors
     /// Another process serves it, or the path is another kind of file.
     pub fn unix(path: &Path) -> Result<Self, ListenError> {
-        let failed = |source| ListenError { address: path.display().to_string(), source };
+        let failed =
+            |source| ListenError { address: path.display().to_string(), choice: UNIX_CHOICE, source };
         remove_abandoned(path).map_err(failed)?;
         // By umask: a mode that is set after bind(2) would leave the socket open to others in between.
         let before = umask(Mode::from_raw_mode(0o177));
