@@ -12,6 +12,7 @@
 #   make third-party   writes THIRD-PARTY, the licences of the libraries in the binary, by about.toml
 #   make packages  target/packages: tar.gz, .deb, OCI image, bill of materials and sums of the release
 #   make packages-test   installs and removes them in a Debian 12 and a Debian 13, as root
+#   make packages-twice   packs the release twice, in another folder, time zone and language: different bytes are an error
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
 #   make bench         benchmarks of the code that runs per event or per byte, into target/bench.json: docs/benchmarks.md
 #   make bench-check   fails if that code takes more instructions or allocations than in benches/baseline.json
@@ -62,6 +63,7 @@ CAUSES_QUICK_PACKAGES := jq python3 sqlite3 gcc g++
 TRIXIE_PACKAGES := debootstrap util-linux jq
 CAUSES_PACKAGES := jq python3 sqlite3 gcc g++ nodejs openjdk-17-jdk-headless util-linux e2fsprogs ruby postgresql redis-server redis-tools
 PACKAGING_PACKAGES := jq python3 xz-utils dpkg-dev
+PACKAGES_TWICE_PACKAGES := locales
 PACKAGES_TEST_PACKAGES := debootstrap lintian skopeo podman runc systemd curl
 SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 
@@ -93,6 +95,7 @@ why_e2fsprogs := a file system to freeze
 why_debootstrap := makes folders with Debian 12 and 13
 why_dpkg-dev := makes the Debian package
 why_lintian := checks it
+why_locales := a language that sorts unlike C
 why_skopeo := reads the image for containers
 why_podman := runs it
 why_runc := runs it where crun does not
@@ -137,8 +140,8 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: confirm rerecord rerecord-causes goldens kubernetes kubernetes-packages packages packages-test demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle idle-trixie causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
-.PHONY: packaging-packages packages-test-packages build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
+.PHONY: confirm rerecord rerecord-causes goldens kubernetes kubernetes-packages packages packages-test packages-twice demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle idle-trixie causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: packaging-packages packages-test-packages packages-twice-packages build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
 BUILT := $(if $(WALLPROF),,release)
@@ -219,6 +222,9 @@ packages: release packaging-packages
 # In roots of Debian 12 and 13 that are made for it, and under systemd.
 packages-test: packages packages-test-packages
 	$(SUDO) tests/packages/run.sh
+
+packages-twice: release packaging-packages packages-twice-packages
+	tests/packages/twice.sh
 
 # Statically linked, as the release is. The profile is cargo's own: counts do not depend on the size of the
 # release.
@@ -365,6 +371,9 @@ packaging-packages:
 
 packages-test-packages:
 	$(call install,$(PACKAGES_TEST_PACKAGES))
+
+packages-twice-packages:
+	$(call install,$(PACKAGES_TWICE_PACKAGES))
 
 truth-packages:
 	$(call install,$(TRUTH_PACKAGES))

@@ -8,6 +8,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# The same bytes for each user: files are sorted by bytes, and each may be read.
+export LC_ALL=C TZ=UTC
+umask 022
+
 readonly OUT=$PWD/target/packages
 readonly STAGE=$PWD/target/packages/stage
 readonly RELEASE=${RELEASE:-target/release}
@@ -58,7 +62,7 @@ stage_debian() { # FOLDER
     cp contrib/wallprof.toml "$1/"
     printf 'wallprof (%s-1) unstable; urgency=medium\n\n  * What has changed: /usr/share/doc/wallprof/changelog.gz\n\n -- %s  %s\n' \
         "$version" "$(sed -n 's/^maintainer = "\(.*\)"/\1/p' crates/wallprof/Cargo.toml)" \
-        "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")" > "$1/changelog"
+        "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" > "$1/changelog"
     cp README.md docs/licences.md docs/install.md "$doc/"
     packed < CHANGELOG.md > "$doc/changelog.gz"
     packed < THIRD-PARTY > "$doc/THIRD-PARTY.gz"
@@ -68,11 +72,12 @@ stage_debian() { # FOLDER
 write_bom() {
     cargo cyclonedx --manifest-path crates/wallprof/Cargo.toml --format json --spec-version 1.5 --target x86_64-unknown-linux-gnu \
         --no-build-deps --override-filename bom-of-wallprof > /dev/null 2>&1 || fail 'cargo cyclonedx failed'
-    jq --arg time "$(date -u -d "@$SOURCE_DATE_EPOCH" +%FT%TZ)" --arg root "path+file://$PWD" \
+    jq --arg time "$(date -u -d "@$SOURCE_DATE_EPOCH" +%FT%TZ)" --arg root "path+file://$PWD/" \
         'del(.serialNumber) | .metadata.timestamp = $time
-         | walk(if type == "string" then gsub($root; "path+file:///wallprof") else . end)' \
+         | walk(if type == "string" then split($root) | join("path+file:///wallprof/") else . end)' \
         crates/wallprof/bom-of-wallprof.json > "$1"
     find crates -name 'bom-of-wallprof.json' -delete
+    ! grep -qF "$PWD" "$1" || fail 'the bill of materials names this folder'
 }
 
 [[ -x $RELEASE/wallprof ]] || fail "$RELEASE/wallprof is not there: make release"

@@ -66,6 +66,7 @@ VERIFY_STEPS = [
     "doc",
     "reproducible",
     "packages-test",
+    "packages-twice",
 ]
 
 
