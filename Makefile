@@ -64,7 +64,7 @@ TRIXIE_PACKAGES := debootstrap util-linux jq
 CAUSES_PACKAGES := jq python3 sqlite3 gcc g++ nodejs openjdk-17-jdk-headless util-linux e2fsprogs ruby postgresql redis-server redis-tools
 PACKAGING_PACKAGES := jq python3 xz-utils dpkg-dev
 PACKAGES_TWICE_PACKAGES := locales
-PACKAGES_TEST_PACKAGES := debootstrap lintian skopeo podman runc systemd curl
+PACKAGES_TEST_PACKAGES := python3 debootstrap lintian skopeo podman runc systemd curl
 SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 
 why_clang-19 := compiles the BPF programs

@@ -40,11 +40,12 @@ stage_archive() { # FOLDER
     install -m 644 "$RELEASE/completions/wallprof.bash" "$1/share/bash-completion/completions/wallprof"
     install -m 644 "$RELEASE/completions/_wallprof" "$1/share/zsh/site-functions/"
     install -m 644 "$RELEASE/completions/wallprof.fish" "$1/share/fish/vendor_completions.d/"
-    cp -r contrib "$1/contrib"
-    install -d "$1/docs" "$1/LICENSES"
-    cp README.md CHANGELOG.md LICENSE THIRD-PARTY SECURITY.md "$1/"
+    install -d "$1/LICENSES"
+    cp README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE THIRD-PARTY "$1/"
     cp LICENSES/*.txt "$1/LICENSES/"
-    cp docs/*.md "$1/docs/"
+    # With the pictures and the sources that the pages refer to. tests/packages finds a link that leads nowhere.
+    git ls-files -z contrib docs include crates/span/examples crates/recording/sql/tables.sql \
+        crates/page/web/vendor/uplot/ORIGIN.md tests/kubernetes/run.sh | xargs -0 cp --parents -t "$1"
     cp "$OUT/$name.cdx.json" "$1/bom.cdx.json"
 }
 

@@ -95,13 +95,32 @@ try_package() {
     diff <(echo "$before") <(files) >&2 || fail 'the purged package leaves these files'
 }
 
+# The lines of a page from one that begins with START to the end of its block of code, as root types them.
+lines_of() { # PAGE START
+    awk -v start="$2" 'index($0, start) == 1 { found = 1 } /^```/ { found = 0 } found' "$1" | sed 's/sudo //g'
+}
+
+# Installed and removed by the lines of the README and of docs/install.md.
 try_archive() {
-    in_root tar xzf "/tmp/${archive##*/}" -C /opt
-    use "/opt/$name/bin/wallprof"
-    local file
-    for file in README.md LICENSE THIRD-PARTY bom.cdx.json contrib; do
-        [[ -e $store/root/opt/$name/$file ]] || fail "the archive lacks $file"
+    local before file share=$store/root/usr/local/share
+    before=$(files)
+    lines_of README.md 'tar xzf ' | head -1 > "$store/install"
+    lines_of docs/install.md 'cd /usr/local/share' > "$store/remove"
+    [[ -s $store/install && -s $store/remove ]] || fail 'the pages do not say how the archive is installed and removed'
+    in_root bash -e -c "cd /tmp; $(< "$store/install")" || fail "the README: $(< "$store/install")"
+    use /usr/local/bin/wallprof
+    for file in man/man1/wallprof.1 bash-completion/completions/wallprof zsh/site-functions/_wallprof \
+        fish/vendor_completions.d/wallprof.fish; do
+        [[ -s $share/$file ]] || fail "the archive installs no share/$file"
     done
+    in_root bash -n /usr/local/share/bash-completion/completions/wallprof || fail 'bash cannot read its completion'
+    for file in README.md LICENSE THIRD-PARTY bom.cdx.json contrib docs/install.md; do
+        [[ -e $store/root/tmp/$name/$file ]] || fail "the archive lacks $file"
+    done
+    tests/packages/links.py "$store/root/tmp/$name" > "$store/links" ||
+        fail "links that lead nowhere in the archive: $(cat "$store/links")"
+    in_root bash -e -c "$(< "$store/remove")" || fail "docs/install.md: $(< "$store/remove")"
+    diff <(echo "$before") <(files) >&2 || fail 'the removed archive leaves these files'
 }
 
 # Under the systemd of this Debian, in one root: installed, used, started, upgraded, removed and purged while it runs.
@@ -188,8 +207,7 @@ for release in "$@"; do
     make_root "$release"
     enter_root "$release"
     try_archive
-    say "$release: the archive works"
-    rm -rf "$store/root/opt/$name"
+    say "$release: the archive is installed, works, has no broken link, is removed, and leaves nothing"
     try_package
     say "$release: the package is installed, works, is removed, and leaves nothing"
     try_service "$release"
