@@ -22,9 +22,10 @@ begins() { [[ $(value "$1") == "$2"* ]]; }
 has_only_its_capabilities() {
     [[ $(awk '/^Cap(Eff|Bnd)/ { print $2 }' "/proc/$(value MainPID)/status" | sort -u) == "$CAPABILITIES" ]]
 }
-serves() { curl -sf --max-time 5 localhost:9101/metrics | grep -q '^wallprof_armed 1'; }
-answers() { wallprof ctl status | grep -q '^armed'; }
-reports_a_reload() { journalctl -u wallprof --no-pager | grep -q 'the configuration is in force'; }
+# grep reads to the end: with -q, the program before it may fail as its pipe is closed.
+serves() { curl -sf --max-time 5 localhost:9101/metrics | grep '^wallprof_armed 1' >/dev/null; }
+answers() { wallprof ctl status | grep '^armed' >/dev/null; }
+reports_a_reload() { journalctl -u wallprof --no-pager | grep 'the configuration is in force' >/dev/null; }
 runs_again() { is ActiveState active && is NRestarts 1; }
 opens() { [[ $(wallprof report "$1" --json | grep -c '"schema"') == 1 ]]; }
 is_one_plain_file() { [[ -e $RECORDING && ! -e $RECORDING-wal ]]; }
