@@ -13,6 +13,7 @@
 #   make packages  target/packages: tar.gz, .deb, OCI image, bill of materials and sums of the release
 #   make packages-test   installs and removes them in a Debian 12 and a Debian 13, as root
 #   make packages-twice   packs the release twice, in another folder, time zone and language: different bytes are an error
+#   make install-test   installs wallprof with cargo from this checkout, and runs its demo, as root
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
 #   make bench         benchmarks of the code that runs per event or per byte, into target/bench.json: docs/benchmarks.md
 #   make bench-check   fails if that code takes more instructions or allocations than in benches/baseline.json
@@ -140,7 +141,7 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: confirm rerecord rerecord-causes goldens kubernetes kubernetes-packages packages packages-test packages-twice demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle idle-trixie causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: confirm rerecord rerecord-causes goldens kubernetes kubernetes-packages packages packages-test packages-twice install-test demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle idle-trixie causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
 .PHONY: packaging-packages packages-test-packages packages-twice-packages build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
@@ -225,6 +226,10 @@ packages-test: packages packages-test-packages
 
 packages-twice: release packaging-packages packages-twice-packages
 	tests/packages/twice.sh
+
+# The program that cargo installs from a checkout, with the C libraries of this machine.
+install-test: build-packages rust
+	tests/install/run.sh
 
 # Statically linked, as the release is. The profile is cargo's own: counts do not depend on the size of the
 # release.

@@ -67,6 +67,7 @@ VERIFY_STEPS = [
     "reproducible",
     "packages-test",
     "packages-twice",
+    "install-test",
 ]
 
 
