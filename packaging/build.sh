@@ -32,6 +32,19 @@ tar_of() { # NAME PARENT
         --format=gnu --directory="$2" "$1"
 }
 
+# Licences and notices of all parts of the binary. NOTICE ends with the sources of what is linked from this machine.
+stage_licences() { # FOLDER
+    install -d "$1/LICENSES"
+    cp LICENSE NOTICE THIRD-PARTY "$1/"
+    cp LICENSES/*.txt "$1/LICENSES/"
+    {
+        printf '\n%80s\n' '' | tr ' ' =
+        printf 'Debian source packages of the libraries that this binary was linked with\n'
+        printf '%80s\n\n' '' | tr ' ' -
+        dpkg-query -W -f '${source:Package} ${source:Version}\n' libelf-dev libc6-dev zlib1g-dev | sort
+    } >> "$1/NOTICE" || fail 'libelf-dev, libc6-dev and zlib1g-dev are not installed: make build-packages'
+}
+
 stage_archive() { # FOLDER
     install -D "$RELEASE/wallprof" "$1/bin/wallprof"
     install -d "$1/share/man/man1" "$1/share/bash-completion/completions" "$1/share/zsh/site-functions" \
@@ -40,9 +53,8 @@ stage_archive() { # FOLDER
     install -m 644 "$RELEASE/completions/wallprof.bash" "$1/share/bash-completion/completions/wallprof"
     install -m 644 "$RELEASE/completions/_wallprof" "$1/share/zsh/site-functions/"
     install -m 644 "$RELEASE/completions/wallprof.fish" "$1/share/fish/vendor_completions.d/"
-    install -d "$1/LICENSES"
-    cp README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE THIRD-PARTY "$1/"
-    cp LICENSES/*.txt "$1/LICENSES/"
+    cp README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md SECURITY.md "$1/"
+    cp -r "$STAGE/licences/." "$1/"
     # With the pictures and the sources that the pages refer to. tests/packages finds a link that leads nowhere.
     git ls-files -z contrib docs include crates/span/examples crates/recording/sql/tables.sql \
         crates/page/web/vendor/uplot/ORIGIN.md tests/kubernetes/run.sh | xargs -0 cp --parents -t "$1"
@@ -67,6 +79,7 @@ stage_debian() { # FOLDER
     cp README.md docs/licences.md docs/install.md "$doc/"
     packed < CHANGELOG.md > "$doc/changelog.gz"
     packed < THIRD-PARTY > "$doc/THIRD-PARTY.gz"
+    packed < "$STAGE/licences/NOTICE" > "$doc/NOTICE.gz"
 }
 
 # The crates of the binary with their versions, licences and sums. Its number and time are those of the commit.
@@ -91,13 +104,14 @@ rm -rf "$OUT"
 mkdir -p "$STAGE/debian"
 
 write_bom "$OUT/$name.cdx.json"
+stage_licences "$STAGE/licences"
 stage_archive "$STAGE/$name"
 tar_of "$name" "$STAGE" | packed > "$OUT/$name.tar.gz"
 
 stage_debian "$STAGE/debian"
 cargo deb --quiet --package wallprof --no-build --no-strip --output "$OUT/wallprof_$version-1_amd64.deb"
 
-python3 packaging/oci.py "$RELEASE/wallprof" "$version" "$OUT/$name.oci.tar"
+python3 packaging/oci.py "$RELEASE/wallprof" "$STAGE/licences" "$version" "$OUT/$name.oci.tar"
 
 rm -rf "$STAGE"
 cd "$OUT"

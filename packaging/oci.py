@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes an OCI image of the static binary, without a daemon.
 
-    packaging/oci.py BINARY VERSION OUTPUT
+    packaging/oci.py BINARY LICENCES VERSION OUTPUT
 
 OUTPUT is a tar file with the layout of an image (github.com/opencontainers/image-spec, image-layout.md), which `podman
-load`, `skopeo copy oci-archive:` and `docker load` (from 25.0 on) read. The image has the binary, licences and a folder
-for temporary files. Its time is SOURCE_DATE_EPOCH.
+load`, `skopeo copy oci-archive:` and `docker load` (from 25.0 on) read. The image has the binary, the files of the
+folder LICENCES and a folder for temporary files. Its time is SOURCE_DATE_EPOCH.
 """
 
 import gzip
@@ -14,11 +14,10 @@ import hashlib
 import io
 import json
 import os
+import pathlib
 import sys
 import tarfile
 import time
-
-LICENCES = ("LICENSE", "THIRD-PARTY", "LICENSES/Apache-2.0.txt", "LICENSES/GPL-2.0-only.txt", "LICENSES/MIT.txt")
 
 
 def entry(name, kind, mode, size=0):
@@ -49,10 +48,11 @@ def read(path):
 
 
 def main():
-    binary, version, output = sys.argv[1:]
+    binary, licences, version, output = sys.argv[1:]
+    texts = sorted(path for path in pathlib.Path(licences).rglob("*") if path.is_file())
     folders = [("usr", 0o755), ("usr/bin", 0o755), ("usr/share", 0o755), ("usr/share/doc", 0o755),
                ("usr/share/doc/wallprof", 0o755), ("usr/share/doc/wallprof/LICENSES", 0o755), ("tmp", 0o1777)]
-    documents = [(f"usr/share/doc/wallprof/{name}", (read(name), 0o644)) for name in LICENCES]
+    documents = [(f"usr/share/doc/wallprof/{path.relative_to(licences)}", (read(path), 0o644)) for path in texts]
     layer = tar_of([("usr/bin/wallprof", (read(binary), 0o755)), *documents], folders)
     packed = gzip.compress(layer, 9, mtime=0)
     blobs = {}
@@ -67,7 +67,7 @@ def main():
         return json.dumps(value, sort_keys=True).encode()
 
     labels = {"org.opencontainers.image.title": "wallprof", "org.opencontainers.image.version": version,
-              "org.opencontainers.image.licenses": "Apache-2.0 AND (MIT OR GPL-2.0-only)"}
+              "org.opencontainers.image.licenses": "Apache-2.0 AND (MIT OR GPL-2.0-only) AND LGPL-2.1-or-later AND LGPL-3.0-or-later"}
     config = {
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch())), "architecture": "amd64", "os": "linux",
         "config": {"Entrypoint": ["/usr/bin/wallprof"], "Env": ["PATH=/usr/bin"], "Labels": labels},

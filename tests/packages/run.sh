@@ -79,11 +79,15 @@ use() { # BINARY
 }
 
 try_package() {
-    local before
+    local before file
     before=$(files)
     in_root dpkg -i "/tmp/${deb##*/}" > "$store/dpkg" 2>&1 || fail "dpkg -i: $(cat "$store/dpkg")"
     use wallprof
     [[ -e $store/root/usr/share/man/man1/wallprof.1.gz ]] || fail 'there is no man page'
+    for file in $(grep -o '/usr/share/[A-Za-z0-9./-]*[A-Za-z0-9]' "$store/root/usr/share/doc/wallprof/copyright"); do
+        [[ -s $store/root$file ]] || fail "copyright names $file, which is not there"
+    done
+    has_notices < <(zcat "$store/root/usr/share/doc/wallprof/NOTICE.gz") || fail 'NOTICE.gz lacks a library'
     in_root systemctl is-enabled wallprof > "$store/enabled" 2>&1 && fail 'the service is enabled'
     # It says what to edit, and does not start.
     in_root wallprof watch --config /etc/wallprof.toml > "$store/watch" 2>&1 && fail 'it watches without a target'
@@ -100,6 +104,16 @@ lines_of() { # PAGE START
     awk -v start="$2" 'index($0, start) == 1 { found = 1 } /^```/ { found = 0 } found' "$1" | sed 's/sudo //g'
 }
 
+# In standard input: the libraries under the LGPL, and the versions of their sources.
+has_notices() {
+    local text
+    text=$(cat)
+    grep -q '^libelf of elfutils, under LGPL-3.0-or-later$' <<< "$text" &&
+        grep -q '^The GNU C Library (glibc), under LGPL-2.1-or-later$' <<< "$text" &&
+        grep -q '^uPlot, under MIT$' <<< "$text" &&
+        [[ $(tail -3 <<< "$text" | cut -d' ' -f1 | xargs) == 'elfutils glibc zlib' ]]
+}
+
 # Installed and removed by the lines of the README and of docs/install.md.
 try_archive() {
     local before file share=$store/root/usr/local/share
@@ -114,9 +128,10 @@ try_archive() {
         [[ -s $share/$file ]] || fail "the archive installs no share/$file"
     done
     in_root bash -n /usr/local/share/bash-completion/completions/wallprof || fail 'bash cannot read its completion'
-    for file in README.md LICENSE THIRD-PARTY bom.cdx.json contrib docs/install.md; do
+    for file in README.md LICENSE NOTICE THIRD-PARTY LICENSES/*.txt bom.cdx.json contrib docs/install.md; do
         [[ -e $store/root/tmp/$name/$file ]] || fail "the archive lacks $file"
     done
+    has_notices < "$store/root/tmp/$name/NOTICE" || fail 'NOTICE of the archive lacks a library'
     tests/packages/links.py "$store/root/tmp/$name" > "$store/links" ||
         fail "links that lead nowhere in the archive: $(cat "$store/links")"
     in_root bash -e -c "$(< "$store/remove")" || fail "docs/install.md: $(< "$store/remove")"
@@ -170,11 +185,15 @@ record_in_image() { # IMAGE
 
 # The image is whole, and its layer has the binary that was released.
 check_image() {
-    local folder out version
+    local folder out version layer file
     folder=$(mktemp -d) out=$(mktemp) version=${name#wallprof-} version=${version%-x86_64-linux}
     skopeo copy --quiet "oci-archive:$image" "dir:$folder" || fail 'skopeo cannot read the image'
-    tar xzOf "$folder/$(jq -r '.layers[0].digest' "$folder/manifest.json" | cut -d: -f2)" usr/bin/wallprof |
-        cmp - "$RELEASE/wallprof" || fail 'the image has another binary'
+    layer=$folder/$(jq -r '.layers[0].digest' "$folder/manifest.json" | cut -d: -f2)
+    tar xzOf "$layer" usr/bin/wallprof | cmp - "$RELEASE/wallprof" || fail 'the image has another binary'
+    for file in LICENSE THIRD-PARTY LICENSES/*.txt; do
+        tar xzOf "$layer" "usr/share/doc/wallprof/$file" | cmp - "$file" || fail "the image has another $file"
+    done
+    has_notices < <(tar xzOf "$layer" usr/share/doc/wallprof/NOTICE) || fail 'NOTICE of the image lacks a library'
     rm -rf "$folder"
     podman load --quiet --input "$image" > /dev/null || fail 'podman cannot load the image'
     # Where this machine lets no container have limits, control groups and a network, that is said.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Each source file says under which licence it is, and THIRD-PARTY has the libraries of Cargo.lock.
+//! Each source file says under which licence it is, THIRD-PARTY has the libraries of Cargo.lock, and NOTICE those that
+//! are not Rust libraries.
 
 mod files;
 
@@ -90,6 +91,18 @@ fn third_party_is_of_the_libraries_in_the_lock_file() {
     let direct = direct.map(|(name, _)| name).filter(|name| !name.starts_with("wallprof-"));
     let missing: Vec<&str> = direct.filter(|name| !is_named(name)).collect();
     assert_eq!(missing, NOT_IN_THE_BINARY, "run `make third-party`, or say that it is not in the binary");
+}
+
+#[test]
+fn notice_has_the_notice_of_vendored_javascript_and_names_texts_that_exist() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).expect(name);
+    let (notice, vendored) = (read("NOTICE"), read("crates/page/web/vendor/uplot/LICENSE"));
+    assert!(notice.contains(vendored.trim()), "NOTICE has another notice than uPlot's LICENSE");
+    let words = notice.split_whitespace().filter(|word| word.starts_with("LICENSES/"));
+    let texts: BTreeSet<&str> = words.map(|word| word.trim_end_matches(['.', ',', ':'])).collect();
+    assert!(texts.len() >= 4, "NOTICE names only {texts:?}");
+    let missing: Vec<&&str> = texts.iter().filter(|name| !root().join(name).is_file()).collect();
+    assert!(missing.is_empty(), "NOTICE names texts that are not there: {missing:?}");
 }
 
 /// What builds and tests alone use.
