@@ -84,6 +84,7 @@ check_upgrade() {
     pid=$(value MainPID)
     expect 'dpkg installs the new version over it' quietly dpkg -i $DEB
     expect 'an upgrade keeps the configuration' test "$(cksum $CONFIG)" = "$sum"
+    expect 'an upgrade gives the program to all' test "$(stat -c %a:%G /usr/bin/wallprof)" = 755:root
     expect 'an upgrade leaves the service running' is MainPID "$pid"
     expect 'with the older program' runs_program '/usr/bin/wallprof (deleted)'
     expect 'which still serves' serves
