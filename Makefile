@@ -11,6 +11,7 @@
 #   make deny      licences, sources and duplicates of the dependencies, by deny.toml
 #   make third-party   writes THIRD-PARTY, the licences of the libraries in the binary, by about.toml
 #   make packages  target/packages: tar.gz, .deb, OCI image, bill of materials and sums of the release
+#   make packaging-tools   installs cargo-deb and cargo-cyclonedx in the versions that packages are made with
 #   make packages-test   installs and removes them in a Debian 12 and a Debian 13, as root
 #   make packages-twice   packs the release twice, in another folder, time zone and language: different bytes are an error
 #   make install-test   installs wallprof with cargo from this checkout, and runs its demo, as root
@@ -67,6 +68,11 @@ PACKAGING_PACKAGES := jq python3 xz-utils dpkg-dev
 PACKAGES_TWICE_PACKAGES := locales
 PACKAGES_TEST_PACKAGES := python3 debootstrap lintian skopeo podman runc systemd curl
 SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
+
+# Tools that cargo installs, for packages and THIRD-PARTY. Other versions may write other bytes.
+CARGO_DEB := 3.8.0
+CARGO_CYCLONEDX := 0.5.9
+CARGO_ABOUT := 0.9.3
 
 why_clang-19 := compiles the BPF programs
 why_gcc := links, and compiles SQLite and the scenarios
@@ -141,7 +147,7 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: confirm rerecord rerecord-causes goldens kubernetes kubernetes-packages packages packages-test packages-twice install-test demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle idle-trixie causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: confirm rerecord rerecord-causes goldens kubernetes kubernetes-packages packages packaging-tools packages-test packages-twice install-test demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle idle-trixie causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
 .PHONY: packaging-packages packages-test-packages packages-twice-packages build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
@@ -199,7 +205,7 @@ deny: rust
 
 # Names and versions in it are compared with Cargo.lock by a test.
 third-party: rust
-	@cargo about --version > /dev/null 2>&1 || { echo "cargo-about is missing: cargo install --locked cargo-about --features cli, then run make again." >&2; exit 1; }
+	@cargo about --version > /dev/null 2>&1 || { echo "cargo-about is missing: cargo install --locked cargo-about@$(CARGO_ABOUT) --features cli, then run make again." >&2; exit 1; }
 	cargo about generate --locked --manifest-path crates/wallprof/Cargo.toml --config about.toml about.hbs --output-file THIRD-PARTY
 	sed -i "/^  wallprof-/d" THIRD-PARTY
 
@@ -217,12 +223,15 @@ release: build-packages rust
 	@! readelf -lW target/release/wallprof | grep INTERP || { echo "target/release/wallprof is not static" >&2; exit 1; }
 	target/release/wallprof __documents target/release
 
+packaging-tools: rust
+	cargo install --locked cargo-deb@$(CARGO_DEB) cargo-cyclonedx@$(CARGO_CYCLONEDX)
+
 packages: release packaging-packages
 	packaging/build.sh
 
 # In roots of Debian 12 and 13 that are made for it, and under systemd.
 packages-test: packages packages-test-packages
-	$(SUDO) tests/packages/run.sh
+	$(SUDO) env WALLPROF_REQUIRE_SYSTEMD="$$WALLPROF_REQUIRE_SYSTEMD" tests/packages/run.sh
 
 packages-twice: release packaging-packages packages-twice-packages
 	tests/packages/twice.sh

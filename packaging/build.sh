@@ -4,7 +4,8 @@
 # a bill of materials (CycloneDX) and SHA256SUMS. All timestamps are that of the last commit (SOURCE_DATE_EPOCH:
 # another timestamp), so that the same commit gives the same bytes.
 #
-# Needs cargo-deb and cargo-cyclonedx (cargo install --locked), jq, python3, xz-utils and dpkg-dev.
+# Needs cargo-deb and cargo-cyclonedx in the versions of the Makefile (make packaging-tools), jq, python3, xz-utils and
+# dpkg-dev.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,6 +22,15 @@ export SOURCE_DATE_EPOCH
 fail() {
     echo "packages: $*" >&2
     exit 1
+}
+
+# Another version may write other bytes.
+check_tool() { # COMMAND VARIABLE OF THE MAKEFILE
+    local wanted found
+    wanted=$(sed -n "s/^$2 := //p" Makefile)
+    found=$(cargo "$1" --version 2> /dev/null | awk '{ print $NF }') || true
+    [[ -n $wanted && $found == "$wanted" ]] ||
+        fail "cargo-$1 $wanted is needed, and ${found:-none} is here: make packaging-tools, then run make packages again"
 }
 
 # A gzip file without a name and a time.
@@ -97,9 +107,8 @@ write_bom() {
 [[ -x $RELEASE/wallprof ]] || fail "$RELEASE/wallprof is not there: make release"
 version=$("$RELEASE/wallprof" --version | awk '{ print $2 }')
 name=wallprof-$version-x86_64-linux
-for tool in cargo-deb cargo-cyclonedx; do
-    command -v $tool > /dev/null || fail "$tool is missing: cargo install --locked $tool, then run make packages again"
-done
+check_tool deb CARGO_DEB
+check_tool cyclonedx CARGO_CYCLONEDX
 rm -rf "$OUT"
 mkdir -p "$STAGE/debian"
 

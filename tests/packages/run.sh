@@ -168,6 +168,14 @@ check_deb() {
     found=$(lintian --allow-root --fail-on error,warning "$deb" 2>&1) || fail "lintian: $found"
 }
 
+# CHANGELOG.md has a section of this version, whose links lead out of the notes.
+check_notes() {
+    local notes version=${name#wallprof-}
+    notes=$(packaging/notes.sh "${version%-x86_64-linux}" https://example.org/v) || fail 'the release has no notes'
+    grep -q '](https://example.org/v/docs/' <<< "$notes" || fail 'the notes have no link'
+    ! grep -q '](docs/' <<< "$notes" || fail 'a link of the notes leads nowhere'
+}
+
 run_image() { # ARGUMENT OF podman run…
     podman --runtime="$(type -P runc || echo crun)" run --rm --ulimit=nofile=1024:1024 --ulimit=nproc=1024:1024 "$@"
 }
@@ -215,6 +223,7 @@ done
 deb=$(echo "$PACKAGES"/*.deb) archive=$(echo "$PACKAGES"/*.tar.gz) image=$(echo "$PACKAGES"/*.oci.tar)
 name=$(basename "$archive" .tar.gz)
 
+check_notes
 check_deb
 say 'lintian has no error and no warning'
 check_image
