@@ -24,10 +24,10 @@ have() {
     command -v "$1" >/dev/null
 }
 
-# Waits until CHECK holds for the process PID, which must live on, for at most $longest seconds: 20 where it is not
+# Waits until CHECK holds for the process PID, which must live on, for at most $longest seconds: 200 where it is not
 # set.
 wait_until() { # PID CHECK ARGUMENT…
-    local pid=$1 tries longest=${longest:-20}
+    local pid=$1 tries longest=${longest:-200}
     shift
     for ((tries = 0; tries < longest * 100; tries++)); do
         "$1" "$pid" "${@:2}" && return 0

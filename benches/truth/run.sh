@@ -54,7 +54,7 @@ start_scenario() { # NAME
 
 open_gate() { # NAME
     echo >&3
-    longest=$((seconds + 20)) wait_until "$scenario" has_logged end || fail "$1 does not end"
+    longest=$((seconds + 200)) wait_until "$scenario" has_logged end || fail "$1 does not end"
 }
 
 end_scenario() {

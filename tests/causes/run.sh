@@ -44,7 +44,8 @@ SECONDS_OF_RUN=${SECONDS_OF_RUN:-8}
 # The recording ends before the workload does, so that it has no end of a program in it: a virtual machine
 # and the recorder take seconds to start on a busy machine.
 readonly SECONDS_RECORDED=$((SECONDS_OF_RUN - 4))
-readonly MOST_SECONDS_TO_START=30
+# A machine may be three times slower than another, and beside a build.
+readonly MOST_SECONDS_TO_START=200
 # shellcheck disable=SC2034 # for cases
 readonly DEBIAN_PYTHON=/usr/bin/python3
 

@@ -84,14 +84,14 @@ seccomp_profile() {
 
 # Starts the container without WITHOUT (`-SYSLOG`); true when it is armed.
 start() { # [WITHOUT]
-    local until=$((SECONDS + 60))
+    local until=$((SECONDS + 200))
     rm -rf "$STORE/bundle"
     python "$HERE/bundle.py" $MANIFEST "$STORE/bundle" "$WALLPROF" "$profile" "$STORE/logs" "$@"
     (cd "$STORE/bundle" && exec runc --root "$STORE/runc" run $NAME) > "$STORE/container.log" 2>&1 &
     container=$!
     until grep -q 'wallprof: armed' "$STORE/container.log"; do
         kill -0 $container 2> /dev/null || return 1
-        ((SECONDS < until)) || fail "it is not armed in 60 s: $(cat "$STORE/container.log")"
+        ((SECONDS < until)) || fail "it is not armed in 200 s: $(cat "$STORE/container.log")"
         sleep 0.2
     done
     pid=$(run_c state $NAME | jq .pid)

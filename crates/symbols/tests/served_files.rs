@@ -160,7 +160,7 @@ fn process_with_a_file_whose_daemon_is_silent_is_read_without_asking_it() {
     let mapper = Mapper::start(&mount.file());
     let (process, path) = (mapper.key(), mount.file());
     mount.fall_silent();
-    let read = within(Duration::from_secs(60), move || {
+    let read = within(Duration::from_secs(300), move || {
         let mut processes = Processes::default();
         processes.set_reader(reader());
         processes.scan(process).expect("a process");

@@ -8,6 +8,8 @@ use std::process::Stdio;
 
 use tempfile::TempDir;
 use wallprof_testkit::program::{refused, run, sentence_of, wallprof};
+use wallprof_testkit::recorder::RecordingFile;
+use wallprof_testkit::stored;
 
 use crate::fixture::{self, HOSTILE_NAME};
 
@@ -173,4 +175,18 @@ fn the_same_recording_gives_the_same_bytes() {
     let (_folder, path) = recording(20);
     let path = path.to_str().unwrap();
     assert_eq!(run(&["report", "--json", path]).stdout, run(&["report", "--json", path]).stdout);
+}
+
+/// A machine that others use excuses what it does itself, and nothing that a program does.
+#[test]
+fn check_excuses_on_a_shared_machine_what_the_machine_did() {
+    let stored = |cause: &str| stored::file(&stored::folder().join(format!("causes/{cause}.cause.zst")));
+    let code = |recording: &RecordingFile, more: &[&str]| {
+        let path = recording.path();
+        let path = path.to_str().unwrap();
+        run(&[&["check", path, "--no-finding", "any"], more].concat()).status.code()
+    };
+    let (quota, lock) = (stored("cgroup-cpu-quota"), stored("cxx-rwlock"));
+    assert_eq!([code(&quota, &[]), code(&quota, &["--shared-machine"])], [Some(5), Some(0)]);
+    assert_eq!([code(&lock, &[]), code(&lock, &["--shared-machine"])], [Some(5), Some(5)]);
 }
