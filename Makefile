@@ -13,7 +13,7 @@
 #   make packages  target/packages: tar.gz, .deb, OCI image, bill of materials and sums of the release
 #   make packaging-tools   installs cargo-deb and cargo-cyclonedx in the versions that packages are made with
 #   make packages-test   installs and removes them in a Debian 12 and a Debian 13, as root
-#   make packages-twice   packs the release twice, in another folder, time zone and language: different bytes are an error
+#   make packages-twice   packs the release in two folders and two languages: different bytes are an error
 #   make install-test   installs wallprof with cargo from this checkout, and runs its demo, as root
 #   make release   target/release: wallprof, static, for any x86-64 Linux; man pages and shell completions
 #   make bench         benchmarks of the code that runs per event or per byte, into target/bench.json: docs/benchmarks.md
