@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The part of the data that is JSON: the recording as a whole, findings, names, and what is not on the page.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 use wallprof_analysis::interest::{self, Class};
@@ -86,6 +86,7 @@ struct FindingHead {
     count: u64,
     total_ns: u64,
     max_ns: u64,
+    /// Those that are on the page.
     stalls: Vec<u64>,
 }
 
@@ -121,6 +122,7 @@ impl<'a> Head<'a> {
         info: &'a RecordingInfo,
         (threads, index): (&[Thread], &HashMap<ThreadKey, u32>),
         (findings, (kinds, more_kinds)): (&[Finding], (&[KindTail], usize)),
+        on_page: &HashSet<u64>,
         counters: Vec<CounterHead>,
         left_out: &LeftOut<'_>,
         names: &'a Names,
@@ -134,7 +136,7 @@ impl<'a> Head<'a> {
             count: finding.count,
             total_ns: finding.total_ns,
             max_ns: finding.max_ns,
-            stalls: finding.stalls.clone(),
+            stalls: finding.stalls.iter().copied().filter(|id| on_page.contains(id)).collect(),
         };
         Head {
             page: 1,

@@ -14,7 +14,7 @@ use crate::names::Names;
 pub const ROOT: u32 = 0;
 
 /// Limit on nodes, some 4 bytes each in the page. Longer stacks end at the last node that they share.
-const MOST_NODES: usize = 400_000;
+pub const MOST_NODES: usize = 400_000;
 
 /// A function's kind, as a number of the page. States are 32 and their code.
 const USER: u8 = 0;
@@ -48,14 +48,15 @@ pub struct Stacks {
     frames: HashMap<usize, (Arc<ResolvedFrame>, Functions)>,
     /// By the addresses of both stacks, which the map keeps alive.
     pairs: HashMap<(usize, usize), (Held, Held, u32)>,
+    most_nodes: usize,
     /// How many stacks were cut.
     pub cut: u64,
 }
 
 type Held = Option<Arc<[Arc<ResolvedFrame>]>>;
 
-impl Default for Stacks {
-    fn default() -> Self {
+impl Stacks {
+    pub fn with_room_for(most_nodes: usize) -> Self {
         Stacks {
             nodes: vec![Node { parent: ROOT, function: 0 }],
             children: HashMap::new(),
@@ -63,12 +64,11 @@ impl Default for Stacks {
             numbers: HashMap::new(),
             frames: HashMap::new(),
             pairs: HashMap::new(),
+            most_nodes,
             cut: 0,
         }
     }
-}
 
-impl Stacks {
     /// The node of a user stack with the kernel stack on top of it.
     pub fn pair(
         &mut self,
@@ -90,6 +90,10 @@ impl Stacks {
             .flat_map(|frames| frames.iter().rev())
             .chain(kernel.iter().flat_map(|f| f.iter().rev()))
         {
+            // A function that is in no node would only add its name to the page.
+            if at.is_none() {
+                break;
+            }
             for function in self.code(frame, names).iter() {
                 at = at.and_then(|node| self.child(node, *function));
                 last = at.unwrap_or(last);
@@ -104,6 +108,9 @@ impl Stacks {
     pub fn weighted(&mut self, ids: &[FrameId], frames: &Frames, names: &mut Names) -> u32 {
         let (mut at, mut last) = (Some(ROOT), ROOT);
         for id in ids {
+            if at.is_none() {
+                break;
+            }
             for function in self.of_frame(frames.get(*id), names).iter() {
                 at = at.and_then(|node| self.child(node, *function));
                 last = at.unwrap_or(last);
@@ -158,7 +165,7 @@ impl Stacks {
         if let Some(node) = self.children.get(&(parent, function)) {
             return Some(*node);
         }
-        if self.nodes.len() >= MOST_NODES {
+        if self.nodes.len() >= self.most_nodes {
             return None;
         }
         let node = self.nodes.len() as u32;
@@ -197,7 +204,7 @@ mod tests {
 
     #[test]
     fn stacks_share_their_outer_functions() {
-        let (mut stacks, mut names) = (Stacks::default(), Names::default());
+        let (mut stacks, mut names) = (Stacks::with_room_for(MOST_NODES), Names::default());
         let (main, work, wait) = (
             frame("main", FrameKind::Native),
             frame("work", FrameKind::Native),

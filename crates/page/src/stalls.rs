@@ -74,8 +74,8 @@ impl Stalls {
         self.evidence = ids.collect();
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.kept.len()
+    pub(crate) fn ids(&self) -> HashSet<u64> {
+        self.kept.iter().map(|stall| stall.id).collect()
     }
 
     /// The stalls whose traces are on the page, by their ids: those that made threads late, the latest first.
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn lock_without_an_owner_word_was_held_by_the_thread_that_let_go() {
         let owner = |holder, idle, voluntary| {
-            let (mut names, mut stacks) = (Names::default(), Stacks::default());
+            let (mut names, mut stacks) = (Names::default(), Stacks::with_room_for(1_000));
             let mut texts = Texts::new(&[], &mut names, &mut stacks);
             let mut wait = stall(1, 900, voluntary);
             let keeper = ThreadRef { tid: 9, comm: "keeper".into(), ..ThreadRef::default() };
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn threads_that_stalls_refer_to_are_written_once() {
-        let (mut names, mut stacks) = (Names::default(), Stacks::default());
+        let (mut names, mut stacks) = (Names::default(), Stacks::with_room_for(1_000));
         let mut texts = Texts::new(&[], &mut names, &mut stacks);
         let keeper = ThreadRef { tid: 9, comm: "keeper".into(), ..ThreadRef::default() };
         assert_eq!(texts.mention(None), 0);

@@ -32,13 +32,19 @@ pub struct BinnedWeights {
 }
 
 impl BinnedWeights {
-    /// The stacks become nodes of `stacks`.
+    /// The stacks become nodes of `stacks`, the heaviest first: where there is no room for all, light ones are cut.
     pub fn new(binned: &BinnedStacks, stacks: &mut Stacks, names: &mut Names) -> Self {
-        let mut known: HashMap<&[FrameId], u32> = HashMap::new();
+        let mut weight_of: HashMap<&[FrameId], u64> = HashMap::new();
+        for (.., stack) in binned.rows() {
+            let weight = weight_of.entry(&stack.frames).or_default();
+            *weight = weight.saturating_add(stack.weight);
+        }
+        let mut heaviest: Vec<(&[FrameId], u64)> = weight_of.into_iter().collect();
+        heaviest.sort_unstable_by_key(|(frames, weight)| (std::cmp::Reverse(*weight), *frames));
+        let node = |(frames, _)| (frames, stacks.weighted(frames, binned.frames(), names));
+        let known: HashMap<&[FrameId], u32> = heaviest.into_iter().map(node).collect();
         let rows = binned.rows().map(|(bin, thread, stack)| {
-            let node = *known
-                .entry(&stack.frames)
-                .or_insert_with(|| stacks.weighted(&stack.frames, binned.frames(), names));
+            let node = known[&*stack.frames];
             Row { bin, thread, node, weight: stack.weight }
         });
         let mut weights =
@@ -88,6 +94,7 @@ impl BinnedWeights {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stacks::MOST_NODES;
     use std::collections::BTreeMap;
     use wallprof_analysis::bins::{Ledgers, Samples, Slots};
     use wallprof_analysis::weights::Side;
@@ -157,7 +164,7 @@ mod tests {
         let mut samples = Samples::new(&slots, Side::Both);
         samples.add(&sample(0, 5), None, |_| Err(())).unwrap();
         wait.iter().for_each(|wait| samples.add_wait(wait));
-        let (mut stacks, mut names) = (Stacks::default(), Names::default());
+        let (mut stacks, mut names) = (Stacks::with_room_for(MOST_NODES), Names::default());
         (BinnedWeights::new(&samples.finish(), &mut stacks, &mut names), names)
     }
 

@@ -66,6 +66,27 @@ pub struct BinnedLedger {
     pub rows: Vec<(u64, u32, LedgerDelta)>,
 }
 
+impl BinnedLedger {
+    /// Makes bins twice as long; false where there is one bin already.
+    pub fn widen(&mut self, info: &RecordingInfo) -> bool {
+        if self.bins.count <= 1 {
+            return false;
+        }
+        self.bins = Bins::new(info, self.bins.width * 2);
+        self.edges = self.bins.edges(info);
+        self.rows.iter_mut().for_each(|(bin, _, sum)| *bin = self.bins.of(sum.second));
+        self.rows.sort_by_key(|(bin, thread, _)| (*bin, *thread));
+        self.rows.dedup_by(|(bin, thread, sum), (bin_before, thread_before, before)| {
+            let is_same = (&*bin, &*thread) == (&*bin_before, &*thread_before);
+            if is_same {
+                before.add(sum);
+            }
+            is_same
+        });
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,10 +129,15 @@ mod tests {
                 |key| LedgerRow { wall_ns: 7, ..LedgerDelta::new(ThreadKey(key), EpochSecond(5 + second)) };
             [3, 4, 99].map(row).iter().for_each(|row| ledgers.add(row));
         }
-        let binned = ledgers.finish();
+        let mut binned = ledgers.finish();
         assert!(before >= 4 && binned.rows.len() <= MOST_SUMS);
-        let wall: u64 = binned.rows.iter().map(|(.., row)| row.wall_ns).sum();
-        assert_eq!(wall, 2 * 7 * seconds, "those of the unknown thread are not among them");
+        let wall = |binned: &BinnedLedger| binned.rows.iter().map(|(.., row)| row.wall_ns).sum::<u64>();
+        assert_eq!(wall(&binned), 2 * 7 * seconds, "those of the unknown thread are not among them");
         assert!(binned.rows.is_sorted_by_key(|(bin, thread, _)| (*bin, *thread)));
+        let rows = binned.rows.len();
+        assert!(binned.widen(&info) && binned.rows.len() < rows);
+        while binned.widen(&info) {}
+        assert_eq!((binned.rows.len(), binned.bins.count, wall(&binned)), (2, 1, 2 * 7 * seconds));
+        assert_eq!(binned.edges, [0, seconds * SECOND_NS]);
     }
 }
