@@ -14,7 +14,7 @@ use crate::messages;
 pub enum ProbeError {
     /// No `/sys/kernel/btf/vmlinux`.
     NoTypeInformation,
-    /// The kernel refused, and is older than [`OLDEST_KERNEL`]; `release` is as `uname -r` prints it.
+    /// The kernel refused, and is older than those that are promised; `release` is as `uname -r` prints it.
     OldKernel {
         release: String,
     },
