@@ -172,7 +172,6 @@ impl Given<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
     use std::convert::Infallible;
     use std::sync::Arc;
 
@@ -181,8 +180,10 @@ mod tests {
     use wallprof_model::event::{LedgerDelta, Weighted};
     use wallprof_model::profile::{Cause, ResolvedFrame, ResolvedStack, SampleRow, StallRecord};
     use wallprof_model::{
-        EpochSecond, FrameKind, MonoNs, Reason, StackEnd, StackId, StallReason, State, SymbolLine, ThreadInfo,
+        EpochSecond, FrameKind, MonoNs, Reason, StackEnd, StackId, StallReason, State, SymbolLine,
     };
+
+    use crate::weights::tests::thread;
 
     const SECOND_NS: u64 = 1_000_000_000;
     const THREADS: u32 = 300;
@@ -193,29 +194,6 @@ mod tests {
     fn random(state: &mut u64) -> u64 {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         *state >> 33
-    }
-
-    fn thread(key: u32, seconds: u64) -> Thread {
-        let info = ThreadInfo {
-            key: ThreadKey(key),
-            tid: key,
-            pid: key,
-            ns_tid: key,
-            ns_pid: key,
-            start_boot_ns: 0,
-            comm: format!("thread-{key}"),
-            process: "server".into(),
-            cgroup: None,
-            kernel_thread: false,
-        };
-        Thread {
-            info,
-            start: MonoNs(0),
-            end: MonoNs(seconds * SECOND_NS),
-            ledger: LedgerDelta::new(ThreadKey(key), EpochSecond(0)),
-            latency: BTreeMap::new(),
-            stalls: 0,
-        }
     }
 
     /// A stack of functions with names of their own.

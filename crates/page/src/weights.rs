@@ -92,7 +92,7 @@ impl BinnedWeights {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::stacks::MOST_NODES;
     use std::collections::BTreeMap;
@@ -109,7 +109,8 @@ mod tests {
         RecordingInfo { end: MonoNs(3 * SECOND), ..RecordingInfo::default() }
     }
 
-    fn thread(key: u32) -> Thread {
+    /// A thread that lived for so many seconds.
+    pub(crate) fn thread(key: u32, seconds: u64) -> Thread {
         let ledger = LedgerDelta::new(ThreadKey(key), EpochSecond(0));
         let info = ThreadInfo {
             key: ThreadKey(key),
@@ -126,7 +127,7 @@ mod tests {
         Thread {
             info,
             start: MonoNs(0),
-            end: MonoNs(3 * SECOND),
+            end: MonoNs(seconds * SECOND),
             ledger,
             latency: BTreeMap::new(),
             stalls: 0,
@@ -148,7 +149,7 @@ mod tests {
 
     /// A thread that runs for all of the first second, and waits for a lock from then on.
     fn weights(wait: Option<StallRecord>) -> (BinnedWeights, Names) {
-        let (info, threads) = (info(), [thread(7)]);
+        let (info, threads) = (info(), [thread(7, 3)]);
         let mut ledgers = Ledgers::new(&info, &threads);
         for second in 0..3 {
             let mut row =
