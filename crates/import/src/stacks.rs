@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Callchains and stack dumps become modules, frames and stacks of the model, each emitted once.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ring::digest::{Context, SHA256};
 use wallprof_model::{Event, Frame, FrameId, ModuleId, StackEnd, StackId};
 use wallprof_symbols::{
     Batch, DebugFileServer, FileSearch, FrameTable, KernelStacks, KernelSymbols, ModuleFile, Origin,
@@ -259,11 +258,16 @@ impl Stacks {
     }
 }
 
-/// A stack's id is a hash of its content.
+/// A stack's id is a hash of its content: the first bytes of a SHA-256, as in the tables of `wallprof-tables`. It is
+/// stored, so it has to stay the same when the standard library's hash changes.
 fn id_of(frames: &[FrameId], end: StackEnd) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (frames, end).hash(&mut hasher);
-    hasher.finish()
+    let mut context = Context::new(&SHA256);
+    for frame in frames {
+        context.update(&frame.0.to_le_bytes());
+    }
+    context.update(end.name().as_bytes());
+    let digest = context.finish();
+    digest.as_ref().iter().take(8).rev().fold(0, |id, &byte| id << 8 | u64::from(byte))
 }
 
 #[cfg(test)]
@@ -288,6 +292,15 @@ mod tests {
         assert_ne!(stacks.user(7, &[0x1000, 0x2000], StackEnd::Truncated, &mut out), first);
         assert_eq!(stacks.counts().taken, 3);
         assert_eq!(stacks.counts().incomplete["truncated"], 1);
+    }
+
+    /// Recordings of the same file, made by builds with different compilers, have the same ids.
+    #[test]
+    fn id_of_a_stack_never_changes() {
+        let of = |frames: &[u32], end| id_of(&frames.iter().copied().map(FrameId).collect::<Vec<_>>(), end);
+        assert_eq!(of(&[1, 2], StackEnd::Complete), 0x274c_62f9_7881_5724);
+        assert_ne!(of(&[2, 1], StackEnd::Complete), of(&[1, 2], StackEnd::Complete));
+        assert_ne!(of(&[1, 2], StackEnd::Truncated), of(&[1, 2], StackEnd::Complete));
     }
 
     #[test]
