@@ -104,6 +104,64 @@ control_group() { # CONTROLLER
     echo "$folder"
 }
 
+# Whether a control group can have a share of the CPU time, and a quota.
+readonly HAS_CPU_GROUPS='[ -e /sys/fs/cgroup/cpu/cpu.cfs_quota_us ] || grep -qw cpu /sys/fs/cgroup/cgroup.subtree_control'
+
+# The folder of a container's control group as docker names it, which is made within that of the case. The containers
+# have most of the CPU time, as on a host that runs containers. `clean` has to call `remove_containers`.
+container() { # ID
+    local parent folder
+    parent=$(control_group cpu)
+    folder=$parent/docker-$1.scope
+    if [ -e "$parent/cpu.weight" ]; then
+        echo +cpu > "$parent/cgroup.subtree_control"
+        echo 2000 > "$parent/cpu.weight"
+    else
+        echo 20480 > "$parent/cpu.shares"
+        # Where the kernel's other hierarchies are looked at for a container, too.
+        [ ! -d /sys/fs/cgroup/systemd ] || mkdir -p "${folder/#\/sys\/fs\/cgroup\/cpu/\/sys\/fs\/cgroup\/systemd}"
+    fi
+    mkdir -p "$folder"
+    echo "$folder"
+}
+
+# Becomes a program in a container.
+run_in_container() { # FOLDER COMMAND…
+    local folder=$1 other=${1/#\/sys\/fs\/cgroup\/cpu/\/sys\/fs\/cgroup\/systemd}
+    shift
+    echo "$BASHPID" > "$folder/cgroup.procs"
+    [ "$other" = "$folder" ] || [ ! -d "$other" ] || echo "$BASHPID" > "$other/cgroup.procs"
+    exec "$@"
+}
+
+remove_containers() {
+    local parent folder
+    for parent in /sys/fs/cgroup/{,cpu/,systemd/}wallprof-causes-$$-"$case"; do
+        for folder in "$parent"/docker-*.scope "$parent"; do
+            [ ! -d "$folder" ] || until_ready rmdir "$folder"
+        done
+    done
+}
+
+# A CPU quota of a control group.
+limit_cpu() { # FOLDER MICROSECONDS OF 100000
+    if [ -e "$1/cpu.max" ]; then
+        echo "$2 100000" > "$1/cpu.max"
+    else
+        echo 100000 > "$1/cpu.cfs_period_us"
+        echo "$2" > "$1/cpu.cfs_quota_us"
+    fi
+}
+
+# Weight of a control group beside its siblings, where 1 is the usual one.
+weigh_cpu() { # FOLDER TIMES
+    if [ -e "$1/cpu.weight" ]; then
+        echo $((100 * $2)) > "$1/cpu.weight"
+    else
+        echo $((1024 * $2)) > "$1/cpu.shares"
+    fi
+}
+
 # Whether the requests of a control group to a disk can be limited.
 may_limit_disk() { # read|write
     [ -e "/sys/fs/cgroup/blkio/blkio.throttle.${1}_iops_device" ] || grep -qw io /sys/fs/cgroup/cgroup.subtree_control
