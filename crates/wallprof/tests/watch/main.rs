@@ -16,5 +16,6 @@ mod lock;
 mod orders;
 mod refusals;
 mod stuck;
+mod tables;
 mod targets;
 mod timeouts;
