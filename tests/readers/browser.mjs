@@ -12,8 +12,8 @@ export function check(holds, message) {
   if (!holds) throw new Error(message);
 }
 
-/** Runs `steps(page, answers)`; the next dialog gets the next of `answers`. */
-export async function inBrowser(steps) {
+/** Runs `steps(page, answers)`; the next dialog gets the next of `answers`. Pages of `server` may be asked for. */
+export async function inBrowser(steps, server) {
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"], timeout: TIMEOUT_MS });
   try {
     const page = await browser.newPage({ viewport: { width: 1400, height: 900 } });
@@ -24,7 +24,8 @@ export async function inBrowser(steps) {
     page.on("pageerror", (error) => complaints.push(String(error)));
     page.on("request", (request) => {
       const url = request.url();
-      if (!/^(file|data|blob):/.test(url)) complaints.push(`asks the network for ${url}`);
+      const isLocal = /^(file|data|blob):/.test(url) || (server !== undefined && url.startsWith(`${server}/`));
+      if (!isLocal) complaints.push(`asks the network for ${url}`);
     });
     page.on("dialog", async (dialog) => {
       if (answers.length === 0) complaints.push(`dialog: ${dialog.message()}`);

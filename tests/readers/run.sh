@@ -258,9 +258,35 @@ check_in_browser() {
     passed "hostile names on the page"
     node "$STORE/odd-pages.mjs" "$STORE" "${ODD[@]}" || fail "pages of odd recordings"
     passed "pages of odd recordings: ${ODD[*]}"
+    check_watch
     node "$STORE/speedscope.mjs" "$STORE/lock.speedscope.json" "$STORE/speedscope.png" || fail "speedscope"
     passed "speedscope"
     take_picture
+}
+
+# The pages of a watcher, once its metrics have an exemplar of the lock.
+check_watch() {
+    local program watcher server status=0 end=$((SECONDS + 120))
+    "$SCENARIOS/lock" -d 600 -n 20 > /dev/null &
+    program=$!
+    rm -f "$STORE"/flight.db* "$STORE/watch.log"
+    "$WALLPROF" watch -p $program --listen 127.0.0.1:0 --socket "$STORE/ctl.sock" --output "$STORE/flight.db" \
+        --severity warning=1ms,critical=20ms > /dev/null 2> "$STORE/watch.log" &
+    watcher=$!
+    until server=$(grep -oE 'http://[0-9.]+:[0-9]+' "$STORE/watch.log" | head -1) && [ -n "$server" ] \
+        && python3 -c 'import sys, urllib.request
+sys.exit(b"stall_id" not in urllib.request.urlopen(sys.argv[1]).read())' "$server/metrics" 2> /dev/null; do
+        if ((SECONDS >= end)) || ! kill -0 $watcher; then
+            kill $program $watcher
+            fail "the watcher has no exemplar: $(< "$STORE/watch.log")"
+        fi
+        sleep 0.2
+    done
+    node "$STORE/watch.mjs" "$server" "$STORE/watch.png" "$STORE/watch-report.png" || status=$?
+    kill $program $watcher
+    wait $program $watcher 2> /dev/null || true
+    [ $status = 0 ] || fail "the watcher's pages in a browser"
+    passed "the watcher's pages in a browser: findings, the report, a stall of an exemplar"
 }
 
 # playwright takes none of a document that is not HTML.

@@ -15,6 +15,11 @@ use super::commands::{Order, OrderSender, Reply};
 use super::drawings::{Drawing, Subject};
 use super::freshness::Freshness;
 
+/// Three bars, as of a ledger.
+const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\"><path fill=\"#e69f00\" \
+                    d=\"M1 2h14v3H1z\"/><path fill=\"#cc79a7\" d=\"M1 6.5h9v3H1z\"/><path fill=\"#0072b2\" \
+                    d=\"M1 11h5v3H1z\"/></svg>";
+
 /// Metrics, pages and snapshots for all clients; other orders for clients of the socket.
 pub struct WatchSite {
     pages: Arc<Pages>,
@@ -60,6 +65,8 @@ impl WatchSite {
             "/" => self.fresh(Pages::overview),
             // A client that looks at it is likely to read more, and that would wait for the drawing.
             "/flame.svg" => self.after(Order::RefreshAndStayFresh, |pages| pages.flame.get()),
+            // Browsers ask for it by themselves.
+            "/favicon.ico" => Answer::Now(Response::new("image/svg+xml", ICON.as_bytes())),
             "/report.html" => self.after(Order::RefreshAndStayFresh, |pages| pages.report.get()),
             _ => Answer::Now(Response::line(404, "there is no such page: try /, /report.html or /metrics")),
         }
@@ -180,7 +187,7 @@ mod tests {
 
     #[test]
     fn all_clients_may_read() {
-        for path in ["/metrics", "/-/healthy", "/"] {
+        for path in ["/metrics", "/-/healthy", "/favicon.ico", "/"] {
             assert_eq!(status(&request(Client::Network, Method::Get, path)), 200, "{path}");
             assert_eq!(status(&request(Client::Network, Method::Post, path)), 405, "{path}");
         }
