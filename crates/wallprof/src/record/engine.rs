@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wallprof_debuginfod::Downloads;
@@ -53,8 +54,18 @@ pub struct Engine {
     interrupted: Arc<AtomicBool>,
     clock: ClockMap,
     events: u64,
+    /// The end of the seconds that the observer has and the file has not.
+    uncommitted: Option<MonoNs>,
+    /// The time of the last commit, and the events until then.
+    committed: Instant,
+    events_committed: u64,
     file_bytes: u64,
 }
+
+/// A commit takes 3 to 8 ms even for a second without events.
+const LONGEST_UNCOMMITTED: Duration = Duration::from_secs(10);
+/// Some megabytes.
+const MOST_UNCOMMITTED: u64 = 20_000;
 
 impl<'a> Setup<'a> {
     pub fn new(options: &'a RecordOptions, files: &dyn Files) -> Result<Self, Failure> {
@@ -156,6 +167,9 @@ impl Engine {
             target: setup.command,
             spans: options.spans.iter().cloned().zip(probed_files).collect(),
             events: 0,
+            uncommitted: None,
+            committed: Instant::now(),
+            events_committed: 0,
             file_bytes: 0,
         };
         engine.feed(|_, emit| {
@@ -200,6 +214,26 @@ impl Engine {
         self.report_removed_spans();
         flushed.map_or(Ok(()), |until| self.commit(until))?;
         Ok(flushed)
+    }
+
+    /// Drains the rings, and flushes the complete seconds to the observer. The file gets several seconds at once:
+    /// at [`LONGEST_UNCOMMITTED`] after its last commit, with [`MOST_UNCOMMITTED`] events, or by
+    /// [`Self::commit_flushed`]. Returns the time up to which everything is flushed, after a flush.
+    pub fn drain_and_observe(&mut self) -> Result<Option<MonoNs>, Failure> {
+        let flushed = self.feed(|session, emit| session.drain(&|_| true, emit))?;
+        self.report_removed_spans();
+        self.uncommitted = flushed.or(self.uncommitted);
+        let is_due = self.committed.elapsed() >= LONGEST_UNCOMMITTED
+            || self.events - self.events_committed >= MOST_UNCOMMITTED;
+        if is_due {
+            self.commit_flushed()?;
+        }
+        Ok(flushed)
+    }
+
+    /// Commits the seconds that were flushed to the observer alone.
+    pub fn commit_flushed(&mut self) -> Result<(), Failure> {
+        self.uncommitted.map_or(Ok(()), |until| self.commit(until))
     }
 
     fn report_removed_spans(&mut self) {
@@ -317,6 +351,7 @@ impl Engine {
 
     fn commit(&mut self, until: MonoNs) -> Result<(), Failure> {
         self.recorder.commit(until)?;
+        (self.uncommitted, self.committed, self.events_committed) = (None, Instant::now(), self.events);
         let forgotten = self.recorder.take_forgotten();
         self.session.forget(&forgotten);
         self.file_bytes = file_bytes(self.recorder.path());

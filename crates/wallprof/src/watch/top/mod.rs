@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wallprof top`: the watcher with a screen in place of its port.
 //!
-//! The same engine, flight recording and snapshots as `watch`, with each second flushed at its end. The
-//! flight recording is a file in a temporary folder, which is removed at the end.
+//! The same engine, flight recording and snapshots as `watch`. The screen has each second at its end, the
+//! flight recording several at once: nothing but `w` reads it. It is a file in a temporary folder, which is
+//! removed at the end.
 
 mod activity;
 mod keys;
@@ -225,6 +226,10 @@ impl Top {
             self.choice.message = Some("A recording is being written: wait for it.".into());
             return;
         }
+        if let Err(failure) = self.engine.commit_flushed() {
+            self.choice.message = Some(failure.message);
+            return;
+        }
         let (reply, written) = channel();
         self.snapshots.start_by_hand(clock::mono_now(), Some(reply));
         self.written = Some(written);
@@ -234,7 +239,7 @@ impl Top {
     /// Drains the rings, flushes the complete seconds, and looks whether a recording was written.
     fn drain(&mut self) -> Result<(), Failure> {
         const MAX_FAILURES: u32 = 60;
-        match self.engine.drain_and_flush_if(&|_| true) {
+        match self.engine.drain_and_observe() {
             Ok(None) => {}
             Ok(Some(flushed)) => {
                 self.failures = 0;
