@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wallprof top` in a terminal, driven through tmux.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use wallprof_testkit::bpf_objects::BpfObjects;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{binary, wallprof};
 use wallprof_testkit::scenario::Scenario;
@@ -180,6 +182,54 @@ fn signal_restores_the_terminal() {
     terminal.wait("exit code 0", |screen| screen.contains("CODE=0") && !screen.contains("LATE ms/s"));
     terminal.wait("the state after", |_| !read("after").is_empty());
     assert_eq!(read("before"), read("after"));
+}
+
+/// A closed window, or a connection that broke: the kernel sends SIGHUP.
+#[test]
+fn closed_terminal_ends_it_and_leaves_whole_recordings_alone() {
+    let test = "closed_terminal_ends_it_and_leaves_whole_recordings_alone";
+    let Some(_guard) = machine::reserve(test) else { return };
+    let mut scenario = Scenario::ready("lock", &["-d", "120", "-n", "20"]);
+    let top = format!("{} top -p {}", binary().display(), scenario.pid());
+    let terminal = Terminal::run(&format!("mkdir tmp; TMPDIR=$PWD/tmp sh -c 'echo $$ > pid; exec {top}'"));
+    terminal.wait("the screen", |screen| screen.contains("TID  LATE ms/s"));
+    scenario.open_gate();
+    terminal.wait("the engine's wait for the lock", |screen| {
+        line(screen, 2).starts_with("engine ") && screen.contains(" lock_mutex")
+    });
+    terminal.key("w");
+    terminal.wait("the recording's name", |screen| screen.contains("Written: ./"));
+    let folder = terminal.folder.path();
+    let pid: u32 = std::fs::read_to_string(folder.join("pid")).unwrap().trim().parse().unwrap();
+    let objects = BpfObjects::of_process(pid);
+    assert!(objects.has_programs_and_maps());
+    let names = |folder: &Path| -> Vec<PathBuf> {
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    assert_eq!(names(&folder.join("tmp")).len(), 1, "the folder of the flight recording");
+    // The second recording is being written when the terminal is closed.
+    terminal.key("w");
+    terminal.tmux(&["kill-session", "-t", "t"]);
+
+    let deadline = Instant::now() + TIMEOUT;
+    while Path::new(&format!("/proc/{pid}")).exists() {
+        assert!(Instant::now() < deadline, "it runs without a terminal");
+        thread::sleep(Duration::from_millis(20));
+    }
+    objects.wait_until_gone();
+    assert!(names(&folder.join("tmp")).is_empty(), "{:?}", names(&folder.join("tmp")));
+    let recordings: Vec<_> =
+        names(folder).into_iter().filter(|path| path.extension().is_some_and(|end| end == "db")).collect();
+    assert!(!recordings.is_empty(), "{:?}", names(folder));
+    for recording in &recordings {
+        let report = wallprof().arg("report").arg(recording).output().unwrap();
+        let text = String::from_utf8(report.stdout).unwrap();
+        assert!(report.status.success() && text.contains("engine"), "{}: {text}", recording.display());
+    }
+    // Neither journals nor unfinished recordings.
+    let others = names(folder).len() - recordings.len();
+    let expected = ["pid", "tmp", "tmux"].iter().filter(|name| folder.join(name).exists()).count();
+    assert_eq!(others, expected, "{:?}", names(folder));
 }
 
 #[test]
