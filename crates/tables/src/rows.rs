@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rows of each table, in the order of its columns.
 
+use wallprof_model::event::Throttled;
 use wallprof_model::histogram::range_from_bucket;
 use wallprof_model::profile::{Finding, RecordingInfo, ResolvedStack, StallRecord, WakerRecord};
-use wallprof_model::{Counter, FrameKind, Span, SpanDelta, SpanStates, ThreadInfo, ThreadKey};
+use wallprof_model::{
+    Counter, FrameKind, Span, SpanDelta, SpanStates, ThreadInfo, ThreadKey, ThreadRef, container_from_cgroup,
+};
 
 use crate::stack_id::StackHash;
 use crate::value::Value;
@@ -61,6 +64,10 @@ impl ThreadColumns {
         ThreadColumns([const { Value::Null }; 6])
     }
 
+    fn container(&self) -> Value<'_> {
+        self.0[5].borrowed()
+    }
+
     fn values(&self) -> impl Iterator<Item = Value<'_>> {
         self.0.iter().map(Value::borrowed)
     }
@@ -87,13 +94,20 @@ fn second(epoch_ns: u64) -> Value<'static> {
     Value::time(epoch_ns - epoch_ns % SECOND_NS)
 }
 
-/// A row of `stalls`.
+/// The thread that had the CPU for the longest part of a stall's waiting for one.
+pub fn ran_longest(stall: &StallRecord) -> Option<&ThreadRef> {
+    // Most time first.
+    stall.ran_instead.first().map(|(thread, _)| thread)
+}
+
+/// A row of `stalls`; `ran` is the thread that [`ran_longest`], where it is recorded.
 pub fn stall_row<'v>(
     recording: &'v str,
     stall: &'v StallRecord,
     thread: &'v ThreadColumns,
     start_ns: u64,
     stacks: &'v StallStacks,
+    ran: Option<&'v ThreadColumns>,
 ) -> Vec<Value<'v>> {
     let [user, kernel, waker_user, waker_kernel] = stacks.each_ref().map(Option::as_deref);
     let waker = stall.waker.as_ref().and_then(|waker| waker.thread.as_ref());
@@ -138,6 +152,8 @@ pub fn stall_row<'v>(
         file.into(),
         stall.trace.map(|ids| ids.trace_id()).into(),
         stall.trace.map(|ids| ids.span_id()).into(),
+        ran_longest(stall).map(|thread| thread.comm.as_str()).into(),
+        ran.map_or(Value::Null, ThreadColumns::container),
     ];
     start.into_iter().chain(thread.values()).chain(rest).collect()
 }
@@ -236,6 +252,27 @@ impl CounterColumns {
         let rest = [self.name.as_str().into(), self.kind.into(), self.unit.into(), Value::real(value)];
         thread_row(recording, epoch_ns, &self.thread, rest)
     }
+}
+
+/// A row of `throttling`, with the times since the epoch.
+pub fn throttling_row<'v>(
+    recording: &'v str,
+    throttled: &'v Throttled,
+    from_ns: u64,
+    to_ns: u64,
+) -> Vec<Value<'v>> {
+    vec![
+        recording.into(),
+        second(from_ns),
+        container_from_cgroup(&throttled.cgroup).into(),
+        throttled.cgroup.as_str().into(),
+        from_ns.into(),
+        to_ns.into(),
+        throttled.quota_ns.into(),
+        throttled.period_ns.into(),
+        throttled.count.into(),
+        throttled.total_ns.into(),
+    ]
 }
 
 /// A row of `findings`.

@@ -102,6 +102,8 @@ pub const STALLS: Table = Table {
         ("file", Text),
         ("trace_id", Text),
         ("span_id", Text),
+        ("ran_comm", Text),
+        ("ran_container", Text),
     ],
     order: &["reason", "user_stack", "start_ns"],
 };
@@ -207,6 +209,23 @@ pub const COUNTERS: Table = Table {
     order: &["name", "thread", "time"],
 };
 
+pub const THROTTLING: Table = Table {
+    name: "throttling",
+    columns: &[
+        ("recording", Text),
+        ("time", Time),
+        ("container", Text),
+        ("cgroup", Text),
+        ("from_ns", Integer),
+        ("to_ns", Integer),
+        ("quota_ns", Integer),
+        ("period_ns", Integer),
+        ("count", Integer),
+        ("total_ns", Integer),
+    ],
+    order: &["cgroup", "from_ns"],
+};
+
 pub const FINDINGS: Table = Table {
     name: "findings",
     columns: &[
@@ -228,7 +247,7 @@ pub const LOSSES: Table = Table {
     order: &[],
 };
 
-pub const TABLES: [&Table; 11] = [
+pub const TABLES: [&Table; 12] = [
     &RECORDINGS,
     &LEDGER,
     &STALLS,
@@ -238,6 +257,7 @@ pub const TABLES: [&Table; 11] = [
     &SPANS,
     &SPAN_LATENCY,
     &COUNTERS,
+    &THROTTLING,
     &FINDINGS,
     &LOSSES,
 ];

@@ -80,7 +80,7 @@ pub struct Background {
     pub intrusions: Vec<IntrusionRow>,
     kernel_delays: Vec<KernelDelayRow>,
     cross_calls: Vec<CrossCallRow>,
-    throttled: Vec<ThrottledRow>,
+    pub throttled: Vec<ThrottledRow>,
     counters: Vec<CounterTrack>,
     process_counters: Vec<CounterTrack>,
     periods: Vec<LongPeriod>,

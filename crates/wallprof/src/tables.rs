@@ -2,8 +2,8 @@
 //! `wallprof export --to parquet`: a recording as tables for databases.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use wallprof_findings::Collector;
 use wallprof_meaning::waits::Rules;
 use wallprof_model::event::Weighted;
 use wallprof_model::histogram::range_from_bucket;
-use wallprof_model::profile::{RecordingInfo, ResolvedFrame, ResolvedStack, Thread};
+use wallprof_model::profile::{RecordingInfo, ResolvedFrame, ResolvedStack, Thread, ThrottledRow};
 use wallprof_model::{Counter, EpochSecond, FastMap, Loss, MonoNs, StackId, ThreadInfo, ThreadKey};
 use wallprof_recording::Recording;
 use wallprof_tables::{
     COUNTERS, CounterColumns, FINDINGS, Folder, Hour, Known, LATENCY, LEDGER, LOSSES, Partition, RECORDINGS,
-    SAMPLES, SPAN_LATENCY, SPANS, STACKS, STALLS, StackHash, StackHasher, TableWriter, ThreadColumns, Value,
-    Written, finding_row, loss_row, recording_id, recording_row, span_latency_row, span_row, stack_row,
-    stall_row, thread_row,
+    SAMPLES, SPAN_LATENCY, SPANS, STACKS, STALLS, StackHash, StackHasher, THROTTLING, TableWriter,
+    ThreadColumns, Value, Written, finding_row, loss_row, ran_longest, recording_id, recording_row,
+    span_latency_row, span_row, stack_row, stall_row, thread_row, throttling_row,
 };
 
 use crate::failure::Failure;
@@ -88,6 +88,7 @@ pub fn write(
     tables.latency(&background.threads, start)?;
     tables.spans(recording, &info, start)?;
     tables.counters(recording, &info, &part.counters)?;
+    tables.throttling(&background.throttled, &info)?;
     let mut table = tables.start(&FINDINGS);
     for found in &findings {
         table.row(start, finding_row(&names.id, start, found)).map_err(failed)?;
@@ -238,7 +239,8 @@ impl Tables {
                 }
             }
             if outcome.is_ok() {
-                outcome = table.row(from, stall_row(&self.id, &stall, &columns, from, &hashes));
+                let ran = ran_longest(&stall).and_then(|thread| self.threads.get(&thread.key?));
+                outcome = table.row(from, stall_row(&self.id, &stall, &columns, from, &hashes, ran));
             }
         })?;
         outcome.map_err(failed)?;
@@ -355,6 +357,19 @@ impl Tables {
             }
         })?;
         outcome.map_err(failed)?;
+        self.finish(table)
+    }
+
+    /// Of each group once, however many of its processes are recorded.
+    fn throttling(&mut self, rows: &[ThrottledRow], info: &RecordingInfo) -> Result<(), Failure> {
+        let mut table = self.start(&THROTTLING);
+        let mut written: HashSet<(&str, MonoNs)> = HashSet::new();
+        for row in rows {
+            if written.insert((&row.cgroup, row.from)) {
+                let [from, to] = [row.from, row.to].map(|at| info.clock.epoch_from_mono(at).0);
+                table.row(from, throttling_row(&self.id, row, from, to)).map_err(failed)?;
+            }
+        }
         self.finish(table)
     }
 }

@@ -50,7 +50,7 @@ fn each_row(folder: &Path, name: &str, columns: &[&str], mut row: impl FnMut(&[F
         let reader = SerializedFileReader::new(file).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         for found in reader.get_row_iter(None).expect("rows") {
             let found = found.unwrap_or_else(|error| panic!("{path:?}: {error}"));
-            let values: BTreeMap<&String, &Field> = found.get_column_iter().map(|(k, v)| (k, v)).collect();
+            let values: BTreeMap<&String, &Field> = found.get_column_iter().collect();
             let values = columns.iter().map(|column| values[&(*column).to_owned()].clone());
             row(&values.collect::<Vec<_>>());
         }
