@@ -206,15 +206,55 @@ def postgres(truth, rows):
         assert_near(late, ns / 1e9, f"{host} {meaning}", 1)
 
 
+CONTAINER_WAITS = """
+    SELECT threads.container, stalls.thread, stalls.start_epoch_ns / 1000000000, stalls.runnable_ns, ran.comm, other.container
+    FROM stalls JOIN threads ON threads.id = stalls.thread
+        LEFT JOIN ran_instead AS ran ON ran.stall = stalls.id AND ran.position = 0
+        LEFT JOIN threads AS other ON other.id = ran.thread
+    WHERE threads.container IS NOT NULL AND stalls.runnable_ns > 0"""
+# Of each group once.
+THROTTLED = """
+    SELECT cgroup, from_epoch_ns / 1000000000, sum(total_ns)
+    FROM (SELECT DISTINCT cgroup, from_epoch_ns, total_ns FROM throttling) GROUP BY 1, 2"""
+
+
+def container_waits(truth, piece):
+    """(container, what it waited for) → ns in one copy of the piece."""
+    throttled = {(cgroup.rsplit("/", 1)[1], second): ns for cgroup, second, ns in truth.rows(piece, THROTTLED)}
+    waited = collections.Counter()
+    for _, thread, second, ns, *_ in truth.rows(piece, CONTAINER_WAITS):
+        waited[thread, second] += ns
+    causes = collections.Counter()
+    for container, thread, second, ns, ran, ran_container in truth.rows(piece, CONTAINER_WAITS):
+        if 2 * throttled.get((container, second), 0) >= waited[thread, second]:
+            cause = "its own quota"
+        elif ran_container:
+            cause = "its own threads" if ran_container == container else f"container {ran_container[:12]}"
+        else:
+            cause = "programs outside of containers" if ran else "no thread of this machine"
+        causes[container[:12], cause] += ns
+    return causes
+
+
 def containers(truth, rows):
-    sql = ("SELECT substr(container, 1, 12), sum(CASE WHEN state = 'preempted' THEN ns END), sum(ns)"
-           " FROM ledger JOIN threads ON threads.id = ledger.thread WHERE container IS NOT NULL GROUP BY 1")
-    expected = truth.sums(sql, lambda part: ())
-    assert [row[0] for row in rows] == ["11e5d0aa8bd5", "22f7a3bb9ce6"]
-    for container, preempted, _ in rows:
-        ns, wall, _ = expected[container,]
-        assert_near(preempted, 100 * ns / wall, container, 1)
-    assert rows[0][1] > 70, "a container with a twentieth of a CPU that wants half of one"
+    expected = collections.Counter()
+    for part in truth.plan:
+        for piece in part["pieces"]:
+            for cause, ns in container_waits(truth, piece).items():
+                expected[cause] += ns * part["copies"]
+    assert {row[:2] for row in rows} == set(expected), f"{rows}, planted were {expected}"
+    for container, cause, waited, percent in rows:
+        ns = expected[container, cause]
+        whole = sum(other for (of, _), other in expected.items() if of == container)
+        assert_near(waited, ns / 1e9, f"{container}: {cause}", 1)
+        assert_near(percent, 100 * ns / whole, f"{container}: {cause}", 1)
+    share = {row[:2]: row[3] for row in rows}
+    assert share["11e5d0aa8bd5", "its own quota"] > 70, "a twentieth of a CPU for what wants half of one"
+    assert share["55c3ebf2608a", "its own threads"] > 50, "three threads of a container on one CPU"
+    # Beside compilers, other programs have a part of the CPU.
+    neighbours = {cause: percent for (of, cause), percent in share.items() if of == "33a1c9d04e7f"}
+    assert neighbours["container 44b2dae15f80"] > 20, neighbours
+    assert not neighbours.get("its own quota") and not neighbours.get("its own threads"), neighbours
 
 
 def faults(truth, rows):
@@ -335,6 +375,8 @@ SUMS = {
     "stalls by reason": "SELECT reason, sum(duration_ns), sum(late_ns), count(*) FROM stalls GROUP BY 1",
     "ledger by state": f"SELECT {RUNNING}, sum(ns), 0, 0 FROM ledger WHERE ns <> 0 GROUP BY 1",
     "samples by state": "SELECT state, sum(weight), sum(count), 0 FROM samples GROUP BY 1",
+    # The recorder's values are integers. As a real number their sum may be inexact, as one of 64 bits too large.
+    "counters by name": "SELECT name, sum(CAST(coalesce(value, 0) AS Int128)), count(*), 0 FROM counters GROUP BY 1",
 }
 
 
@@ -344,6 +386,36 @@ def check_sums(truth, asked):
         for engine in asked:
             found = {row[0]: row[1:] for row in engine.ask(sql)[1]}
             assert found == expected, f"{name}: {engine.name} has {found}, the recordings {expected}"
+
+
+LAST_VALUES = """
+    SELECT name, sum(CAST(value AS BIGINT)) FROM (
+        SELECT name, value, row_number() OVER (PARTITION BY {recording} name, thread ORDER BY {at} DESC) AS place
+        FROM counters WHERE thread IS NOT NULL) AS ranked
+    WHERE place = 1 GROUP BY name"""
+
+
+def check_last_values(truth, asked):
+    """The counters of processes at the end of each recording, which is that of its last part."""
+    last = {part["recording"]: part for part in sorted(truth.plan, key=lambda part: part["start"])}
+    expected = collections.Counter()
+    for part in last.values():
+        for piece in part["pieces"]:
+            for name, value in truth.rows(piece, LAST_VALUES.format(recording="", at="at_ns")):
+                expected[name] += value
+    for engine in asked:
+        found = dict(engine.ask(LAST_VALUES.format(recording="recording,", at="time"))[1])
+        assert found == expected, f"last values of counters: {engine.name} has {found}, the recordings {expected}"
+
+
+def check_throttling(truth, asked):
+    """Each group's throttled time counts once, however many of its processes were recorded."""
+    expected = 0
+    for part in truth.plan:
+        for piece in part["pieces"]:
+            expected += part["copies"] * sum(ns for *_, ns in truth.rows(piece, THROTTLED))
+    for engine in asked:
+        assert engine.ask("SELECT sum(total_ns) FROM throttling")[1] == [(expected,)], engine.name
 
 
 def check_report(truth, pieces, wallprof):
@@ -429,6 +501,8 @@ def main():
             write_answer(number, answer_text(columns, answers[0]))
     check_columns(given.pieces, given.fleet)
     check_sums(truth, asked)
+    check_last_values(truth, asked)
+    check_throttling(truth, asked)
     check_report(truth, given.pieces, given.wallprof)
     assert not wrong, f"{wrong} answers are wrong"
 

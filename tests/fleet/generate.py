@@ -30,7 +30,7 @@ PART_SECONDS = 300
 HOSTS = {"orders": (6, 3), "pricing": (5, 2), "accounts": (4, 3), "cache": (3, 3), "search": (2, 1)}
 
 SLOWED_COST = 4
-LOST_STALLS = 50_000
+LOST_STALLS = 200_000
 OLD_KERNEL = "5.10.0-28-amd64"
 # Its id is in a dashboard, as the exemplar of a metric: question 7.
 EXEMPLAR_HOST, EXEMPLAR = "pricing-1", 4711
@@ -61,7 +61,7 @@ def state(service, number, date, hour):
 
 def pieces_of(service, sick):
     if service == "search":
-        return ["search_files", "search_limited", "search_unlimited"]
+        return ["search_files", "search_limited", "search_unlimited", "search_shared", "search_crowded"]
     return [PIECES[service].format("slow" if sick else "good")]
 
 
@@ -103,14 +103,17 @@ def tuesday_noon(date, hour):
 
 # --- rows ---
 
-TABLES = ["recordings", "ledger", "stalls", "samples", "stacks", "latency", "spans", "span_latency", "findings", "losses"]
+TABLES = ["recordings", "ledger", "stalls", "samples", "stacks", "latency", "spans", "span_latency", "counters",
+          "throttling", "findings", "losses"]
 # Of these, every copy has its rows; of the others a part has one set, with sums that are those of all copies.
-COPIED = {"ledger", "stalls", "samples"}
+COPIED = {"ledger", "stalls", "samples", "counters", "throttling"}
 # Of the rows in a file of wallprof's, on which its size depends.
 ORDER = {
     "ledger": "state, thread, time",
     "stalls": "reason, user_stack, start_ns",
     "samples": "thread, state, user_stack, kernel_stack, time",
+    "counters": "name, thread, time",
+    "throttling": "cgroup, from_ns",
 }
 SUMS = {"latency", "span_latency", "findings", "losses"}
 NOT_SUMS = {"from_ns", "to_ns", "max_ns"}
@@ -174,7 +177,7 @@ class Pieces:
             text = quoted(part["recording"])
         elif column == "time":
             text = "time + to_seconds(shift)"
-        elif column in ("start_ns", "end_ns"):
+        elif column in ("start_ns", "end_ns") or table == "throttling" and column in ("from_ns", "to_ns"):
             text = f"{column} + shift * 1000000000"
         elif column == "thread":
             text = f"thread + instance * {THREADS}"

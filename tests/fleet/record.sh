@@ -24,9 +24,12 @@ readonly FOLDER=$(realpath -m "$1")
 shift
 # A machine may be three times slower than another, and beside a build.
 readonly MOST_SECONDS_TO_START=200
-# The ids of two containers: the names of their control groups, as docker gives them.
+# The ids of containers: the names of their control groups, as docker gives them.
 readonly LIMITED=11e5d0aa8bd5d4bb1c2f3ee9d2f1b7a6c0de11e5d0aa8bd5d4bb1c2f3ee9d2f1
 readonly UNLIMITED=22f7a3bb9ce6e5cc2d304ff0e302c8b7d1ef22f7a3bb9ce6e5cc2d304ff0e302
+readonly WAITING=33a1c9d04e7f28b65d1e0f9a8c7b6a59483733a1c9d04e7f28b65d1e0f9a8c7b
+readonly GREEDY=44b2dae15f8039c76e2f1a0b9d8c7b6a594844b2dae15f8039c76e2f1a0b9d8c
+readonly CROWDED=55c3ebf2608a4ad87f302b1cae9d8c7b6a5955c3ebf2608a4ad87f302b1cae9d
 seconds=45
 lanes=3
 while getopts d:j: option; do
@@ -120,7 +123,8 @@ cache_commands() {
 cache_good() { cache no; }
 cache_slow() { cache always; }
 
-# --- search: an index file that is not in memory; and computing in two containers, one with a CPU quota ---
+# --- search: an index file that is not in memory; and computing in containers: one with a CPU quota, one
+# beside another, one beside itself ---
 
 search_files() {
     start "$SCENARIOS/coldfile" -f "$WORK/index.bin" -d $FOREVER
@@ -130,28 +134,44 @@ search_files() {
 
 # Becomes a member of the container's control group, and the program.
 in_container() { # ID COMMAND…
-    local controller id=$1
-    shift
-    for controller in cpu systemd; do
-        [ ! -d "$CONTROL_GROUPS/$controller/docker/$id" ] || echo "$BASHPID" > "$CONTROL_GROUPS/$controller/docker/$id/cgroup.procs"
+    local folder
+    for folder in "${made[@]}"; do
+        [ "${folder##*/}" != "$1" ] || echo "$BASHPID" > "$folder/cgroup.procs"
     done
-    [ ! -d "$CONTROL_GROUPS/docker/$id" ] || echo "$BASHPID" > "$CONTROL_GROUPS/docker/$id/cgroup.procs"
+    shift
     exec "$@"
 }
 readonly CONTROL_GROUPS=/sys/fs/cgroup
 
-make_container() { # ID QUOTA
+# A control group for the containers of a piece, which has most of the CPU time, as on a host that runs containers.
+make_parent() {
+    local parent=wallprof-fleet-$$/$name
     if [ -d $CONTROL_GROUPS/cpu ]; then
-        mkdir -p $CONTROL_GROUPS/cpu/docker/"$1" $CONTROL_GROUPS/systemd/docker/"$1"
-        made+=("$CONTROL_GROUPS/cpu/docker/$1" "$CONTROL_GROUPS/systemd/docker/$1")
-        echo 100000 > $CONTROL_GROUPS/cpu/docker/"$1"/cpu.cfs_period_us
-        echo "$2" > $CONTROL_GROUPS/cpu/docker/"$1"/cpu.cfs_quota_us
+        mkdir -p $CONTROL_GROUPS/{cpu,systemd}/"$parent"
+        made+=($CONTROL_GROUPS/{cpu,systemd}/{"${parent%/*}","$parent"})
+        echo 20480 > $CONTROL_GROUPS/cpu/"${parent%/*}"/cpu.shares
     else
-        mkdir -p $CONTROL_GROUPS/docker
-        echo +cpu > $CONTROL_GROUPS/docker/cgroup.subtree_control
-        mkdir -p $CONTROL_GROUPS/docker/"$1"
-        made+=("$CONTROL_GROUPS/docker/$1")
-        echo "$2 100000" > $CONTROL_GROUPS/docker/"$1"/cpu.max
+        mkdir -p $CONTROL_GROUPS/"$parent"
+        made+=($CONTROL_GROUPS/{"${parent%/*}","$parent"})
+        echo +cpu > $CONTROL_GROUPS/cgroup.subtree_control
+        echo +cpu > $CONTROL_GROUPS/"${parent%/*}"/cgroup.subtree_control
+        echo +cpu > $CONTROL_GROUPS/"$parent"/cgroup.subtree_control
+        echo 2000 > $CONTROL_GROUPS/"${parent%/*}"/cpu.weight
+    fi
+}
+
+make_container() { # ID QUOTA
+    local folder=wallprof-fleet-$$/$name/$1
+    ((${#made[@]} > 0)) || make_parent
+    if [ -d $CONTROL_GROUPS/cpu ]; then
+        mkdir -p $CONTROL_GROUPS/{cpu,systemd}/"$folder"
+        made+=($CONTROL_GROUPS/{cpu,systemd}/"$folder")
+        echo 100000 > $CONTROL_GROUPS/cpu/"$folder"/cpu.cfs_period_us
+        echo "$2" > $CONTROL_GROUPS/cpu/"$folder"/cpu.cfs_quota_us
+    else
+        mkdir -p $CONTROL_GROUPS/"$folder"
+        made+=("$CONTROL_GROUPS/$folder")
+        echo "${2/#-1/max} 100000" > $CONTROL_GROUPS/"$folder"/cpu.max
     fi
 }
 
@@ -167,17 +187,45 @@ search_container() { # ID QUOTA
 search_limited() { search_container "$LIMITED" 5000; }
 search_unlimited() { search_container "$UNLIMITED" 100000; }
 
+# Threads in a container, all on one CPU.
+threads_in_container() { # ID NAME THREADS CPU WORK_MS REST_MS
+    (in_container "$1" "$WORK/busy" "$2" "$3" "$4" "$5" "$6" $FOREVER) > "$WORK/$2.log" 2>&1 &
+    pids+=($!)
+    until_ready eval "grep -qsx $2 /proc/$!/task/*/comm"
+}
+
+# A thread that computes for 3 ms out of 13, on a CPU that two threads of another container never leave.
+search_shared() {
+    make_container "$WAITING" -1
+    make_container "$GREEDY" -1
+    gcc -O2 -g -o "$WORK/busy" tests/causes/programs/busy.c -pthread
+    threads_in_container "$GREEDY" merge 2 0 1000 0
+    threads_in_container "$WAITING" lookup 1 0 3 10
+    target="-p ${pids[-2]},${pids[-1]}"
+    min_stall=3ms
+}
+
+# Three threads of one container on one CPU.
+search_crowded() {
+    make_container "$CROWDED" -1
+    gcc -O2 -g -o "$WORK/busy" tests/causes/programs/busy.c -pthread
+    threads_in_container "$CROWDED" worker 3 1 1000 0
+    target="-p ${pids[-1]}"
+    min_stall=3ms
+}
+
 # --- recording ---
 
 clean() {
-    local i folder
+    local i
     # The last ones first: a server waits for its clients.
     for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
         kill "${pids[i]}" 2> /dev/null || true
         wait "${pids[i]}" 2> /dev/null || true
     done
-    for folder in "${made[@]}"; do
-        rmdir "$folder" 2> /dev/null || true
+    # The innermost ones first; the outermost one is other pieces', too.
+    for ((i = ${#made[@]} - 1; i >= 0; i--)); do
+        rmdir "${made[i]}" 2> /dev/null || true
     done
     rm -rf "$WORK"
 }
@@ -199,7 +247,7 @@ record() { # NAME
 }
 
 readonly PIECES=(orders_good orders_slow pricing_good pricing_slow accounts_good accounts_slow cache_good
-    cache_slow search_files search_limited search_unlimited)
+    cache_slow search_files search_limited search_unlimited search_shared search_crowded)
 
 mkdir -p "$FOLDER"
 running=0
