@@ -86,40 +86,35 @@ fn times_of(
     };
     // A sleep within a longer system call has no timeout, such as one for a disk within poll(2).
     let has_timeout = wait.is_voluntary() || wait == Reason::Lock;
-    let whole = Stall {
-        voluntary: false,
-        end: MonoNs(record.end),
-        open: u64::from(record.r#type) == c::RECORD_OPEN,
-        blocked_ns,
-        runnable_ns,
-        lock: lock_address(record).map(|address| Lock { address, owner: None }),
-        asked_ns: (flag(c::STALL_ASKED) && has_timeout).then_some(record.asked_ns),
-        ..Stall::new(ThreadKey(record.key), reason, MonoNs(record.start), duration_ns)
-    };
+    // A `Stall` is large: its fields are set in place, and it is moved once.
+    let mut whole = Stall::new(ThreadKey(record.key), reason, MonoNs(record.start), duration_ns);
+    whole.voluntary = false;
+    whole.end = MonoNs(record.end);
+    whole.open = u64::from(record.r#type) == c::RECORD_OPEN;
+    (whole.blocked_ns, whole.runnable_ns) = (blocked_ns, runnable_ns);
+    whole.lock = lock_address(record).map(|address| Lock { address, owner: None });
+    whole.asked_ns = (flag(c::STALL_ASKED) && has_timeout).then_some(record.asked_ns);
     if flag(c::STALL_FAULT) {
-        return fault_from_interval(record, whole);
+        set_fault(record, &mut whole);
+        return whole;
     }
-    let meaning = matches!(reason, StallReason::Blocked(_)).then(meaning).flatten();
-    let whole = Stall { meaning, ..whole };
+    whole.meaning = matches!(reason, StallReason::Blocked(_)).then(meaning).flatten();
     let returned_in_time = match reason {
         StallReason::Runnable => whole.overslept_ns().is_some() && runnable_ns < min_stall_ns,
         _ => true,
     };
-    let voluntary = blocked_voluntarily(record, wait)
+    whole.voluntary = blocked_voluntarily(record, wait)
         && returned_in_time
         && !is_overslept(&whole, record.slack_ns, min_stall_ns);
-    Stall { voluntary, ..whole }
+    whole
 }
 
 /// A page fault is never voluntary. Its waits are parts of it.
-fn fault_from_interval(record: &stall_record, whole: Stall) -> Stall {
+fn set_fault(record: &stall_record, whole: &mut Stall) {
     let major = u64::from(record.reason) == c::SLEEP_FAULT_MAJOR;
-    Stall {
-        kind: StallKind::Fault,
-        reason: if major { StallReason::Major } else { StallReason::Minor },
-        blocked_ns: record.blocked_ns.min(whole.duration_ns() - whole.runnable_ns),
-        ..whole
-    }
+    whole.kind = StallKind::Fault;
+    whole.reason = if major { StallReason::Major } else { StallReason::Minor };
+    whole.blocked_ns = record.blocked_ns.min(whole.duration_ns() - whole.runnable_ns);
 }
 
 /// Adds what does not depend on the times: names, stacks and other threads.
