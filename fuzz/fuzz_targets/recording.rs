@@ -98,18 +98,7 @@ fn record(path: &Path) {
     take(Event::Stack { id: kernel, frames: vec![FrameId(2)], end: StackEnd::Complete });
     for number in 0..2 {
         let thread = ThreadKey(number);
-        take(Event::Thread(ThreadInfo {
-            key: thread,
-            tid: 10 + number,
-            pid: 10,
-            ns_tid: 10 + number,
-            ns_pid: 10,
-            start_boot_ns: 1,
-            comm: "worker".into(),
-            process: "server".into(),
-            cgroup: None,
-            kernel_thread: false,
-        }));
+        take(Event::Thread(ThreadInfo { start_boot_ns: 1, ..ThreadInfo::new(thread, (10, "server"), (10 + number, "worker")) }));
         take(Event::ThreadSeen { thread, from: MonoNs(1_000) });
         let ledger = LedgerDelta::new(thread, EpochSecond(0));
         take(Event::Ledger(LedgerDelta { wall_ns: 9_000, on_cpu_ns: 9_000, user_samples: 1, ..ledger }));

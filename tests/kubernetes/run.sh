@@ -7,8 +7,7 @@
 # The container is runc's: that of bundle.py, with the fields of the DaemonSet as a kubelet translates them. Then it
 # is run without each capability, and the loss is named. Uses target/release/wallprof (WALLPROF names another) and
 # target/scenarios. Needs root and the Debian packages runc, curl and jq. A missing program is skipped with a
-# message; with WALLPROF_REQUIRE_KUBERNETES=1 it is a failure. helm and kubeconform are built with
-#   go install helm.sh/helm/v3/cmd/helm@v3.18.4 github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0, one by one
+# message; with WALLPROF_REQUIRE_KUBERNETES=1 it is a failure. `make kubernetes-tools` builds helm and kubeconform.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -132,8 +131,12 @@ check_rights() {
     run_c exec $NAME wallprof ctl status | grep -q ^armed || fail "ctl"
     ! run_c exec $NAME wallprof record -o /x.db -- true 2> /dev/null || fail "its root can be written to"
     stop
-    "$WALLPROF" report --json "$STORE/bundle/volumes/recording/wallprof.db" > /dev/null || fail "the recording does not open"
-    passed "watch with the rights of the manifest: doctor, probe, metrics, names of pods, ctl, SIGTERM"
+    local recording=$STORE/bundle/volumes/recording/wallprof.db
+    "$WALLPROF" report --json "$recording" > /dev/null || fail "the recording does not open"
+    "$WALLPROF" stalls --json --container 'shop/web-1/*' "$recording" > "$STORE/stalls.json" || fail "no stalls of the pod"
+    jq -e -s 'all(.[]; .pod == "shop/web-1/nginx" and .container == "'$ID'")' "$STORE/stalls.json" > /dev/null ||
+        fail "stalls without the name of the pod: $(head -1 "$STORE/stalls.json")"
+    passed "watch with the rights of the manifest: doctor, probe, metrics, names of pods in them and in the recording, ctl, SIGTERM"
 }
 
 # The stalls of a process with a function, of those in `stacks.txt`.

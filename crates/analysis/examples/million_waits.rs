@@ -67,18 +67,8 @@ fn wait(thread: u32, start: u64, step: u64, noise: &mut u64) -> StallRecord {
 }
 
 fn thread(number: u32) -> Thread {
-    let info = ThreadInfo {
-        key: ThreadKey(number),
-        tid: number + 1,
-        pid: 1,
-        ns_tid: number + 1,
-        ns_pid: 1,
-        start_boot_ns: 0,
-        comm: format!("worker-{}", number % 40),
-        process: "engine".into(),
-        cgroup: None,
-        kernel_thread: false,
-    };
+    let info =
+        ThreadInfo::new(ThreadKey(number), (1, "engine"), (number + 1, format!("worker-{}", number % 40)));
     let ledger = LedgerDelta::new(ThreadKey(number), EpochSecond(0));
     Thread { info, start: MonoNs(0), end: MonoNs(MINUTE_NS), ledger, latency: Default::default(), stalls: 0 }
 }

@@ -94,18 +94,8 @@ mod tests {
         ledger.wall_ns = 1_000;
         ledger.on_cpu_ns = on_cpu_ns;
         (ledger.user_samples, ledger.kernel_samples) = samples;
-        let info = ThreadInfo {
-            key: ThreadKey(pid),
-            tid: pid,
-            pid,
-            ns_tid: pid,
-            ns_pid: pid,
-            start_boot_ns: 0,
-            comm: process.into(),
-            process: process.into(),
-            cgroup: None,
-            kernel_thread,
-        };
+        let info =
+            ThreadInfo { kernel_thread, ..ThreadInfo::new(ThreadKey(pid), (pid, process), (pid, process)) };
         Thread { info, start: MonoNs(0), end: MonoNs(1_000), ledger, latency: BTreeMap::new(), stalls: 0 }
     }
 

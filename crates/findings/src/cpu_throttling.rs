@@ -70,7 +70,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, groups: &[Group<'e>], evidence: &Evidence)
     let title = format!(
         "{} could not run because {} had used up its CPU quota ({}) {}.",
         wording::who(&problem.cases, evidence),
-        wording::group(&quota.cgroup),
+        wording::group(&quota.cgroup, evidence.pod(&quota.cgroup)),
         wording::percent(quota.quota_ns, quota.period_ns),
         wording::delays(&problem.delays)
     );
@@ -318,9 +318,17 @@ mod tests {
     #[test]
     fn group_of_a_container_is_the_container() {
         let cgroup = format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{}.scope", "c".repeat(64));
-        let found = found(vec![ThrottledRow { cgroup, ..throttled(100) }], (1..=5).map(held_back));
+        let found =
+            found(vec![ThrottledRow { cgroup: cgroup.clone(), ..throttled(100) }], (1..=5).map(held_back));
         let words = "could not run because its container cccccccccccc had used up its CPU quota (20 %)";
         assert!(found[0].title.contains(words), "{}", found[0].title);
+        let mut fixture = Fixture::new();
+        fixture.threads[0].info.cgroup = Some(cgroup.clone());
+        fixture.threads[0].info.pod = "shop/web-1/nginx".parse().map(std::sync::Arc::new).ok();
+        fixture.throttled = vec![ThrottledRow { cgroup, ..throttled(100) }];
+        (1..=5).map(held_back).for_each(|stall| fixture.stall(stall));
+        let title = &findings(&fixture.evidence())[0].title;
+        assert!(title.contains("because its container shop/web-1/nginx had used up"), "{title}");
     }
 
     #[test]

@@ -28,13 +28,19 @@ pub(super) const ADVICE: &str =
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct HeldBack<'t> {
     group: &'t str,
+    /// Of the group's container.
+    pod: Option<&'t str>,
     disk: &'t str,
     kind: &'t str,
     unit: CounterUnit,
     limit: f64,
 }
 
-impl HeldBack<'_> {
+impl<'t> HeldBack<'t> {
+    pub(super) fn in_pod(self, pod_of: impl Fn(&str) -> Option<&'t str>) -> Self {
+        HeldBack { pod: pod_of(self.group), ..self }
+    }
+
     fn is_of_reads(&self) -> bool {
         self.kind.starts_with("read")
     }
@@ -53,7 +59,7 @@ impl HeldBack<'_> {
 /// `its control group /shop/api may write 1.00 MiB a second to the disk 259:0, and did`.
 impl fmt::Display for HeldBack<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (group, disk) = (wording::group(self.group), self.disk);
+        let (group, disk) = (wording::group(self.group, self.pod), self.disk);
         let (verb, preposition) = match self.is_of_reads() {
             true => ("read", "from"),
             false => ("write", "to"),
@@ -97,6 +103,7 @@ pub(super) fn held_back(
         let unit = track.counter.unit;
         (limit > 0.0 && rate(sums, from, to)? >= limit * NEAR).then_some(HeldBack {
             group,
+            pod: None,
             disk,
             kind,
             unit,

@@ -20,8 +20,8 @@ use wallprof_model::profile::{
     Thread, ThrottledRow,
 };
 use wallprof_model::{
-    ClockMap, FastMap, FrameKind, Meaning, MonoNs, Reason, StackEnd, ThreadKey, ThreadRef,
-    is_allocator_library, short_container,
+    ClockMap, FastMap, FrameKind, Meaning, MonoNs, Reason, StackEnd, ThreadInfo, ThreadKey, ThreadRef,
+    container_from_cgroup, is_allocator_library,
 };
 
 use super::accept_queue::{Accepts, accepts};
@@ -58,6 +58,8 @@ pub struct Evidence {
     /// `None`: the time of day is not known.
     clock: Option<ClockMap>,
     threads: BTreeMap<ThreadKey, ThreadTotals>,
+    /// The pods of containers, by the containers' ids.
+    pods: BTreeMap<String, String>,
     left_out: HashSet<ThreadKey>,
     interrupts: Vec<InterruptRow>,
     intrusions: Vec<IntrusionRow>,
@@ -229,6 +231,7 @@ impl Collector {
             cpus: around.info.cpus,
             clock: Some(around.info.clock.clone()).filter(|clock| !clock.anchors().is_empty()),
             threads: around.threads.iter().map(|thread| (thread.info.key, totals(thread))).collect(),
+            pods: around.threads.iter().filter_map(|thread| pod_of_container(&thread.info)).collect(),
             left_out: left_out(around.threads, around.info),
             interrupts: around.interrupts.to_vec(),
             intrusions: around.intrusions.to_vec(),
@@ -451,13 +454,19 @@ impl Evidence {
 
     /// The control group of a stalled thread's process whose memory was at its limit meanwhile.
     pub(super) fn full_memory_group(&self, case: &Case) -> Option<FullGroup<'_>> {
-        full_group(self.process_counters.get(&case.pid)?, case.start, case.end)
+        let full = full_group(self.process_counters.get(&case.pid)?, case.start, case.end)?;
+        Some(FullGroup { pod: self.pod(full.name), ..full })
     }
 
     /// The limits of control groups of a stalled thread's process that were met meanwhile on a disk.
     pub(super) fn held_back(&self, case: &Case) -> impl Iterator<Item = HeldBack<'_>> {
         let counters = self.process_counters.get(&case.pid).map_or(&[][..], |counters| counters);
-        held_back(counters, case.start, case.end)
+        held_back(counters, case.start, case.end).map(|limit| limit.in_pod(|group| self.pod(group)))
+    }
+
+    /// The pod of the container that a control group belongs to, by its path.
+    pub(super) fn pod(&self, cgroup: &str) -> Option<&str> {
+        Some(self.pods.get(&container_from_cgroup(cgroup)?)?)
     }
 
     /// What a stalled thread's process did not receive meanwhile.
@@ -516,7 +525,7 @@ impl Evidence {
         self.threads.get(&key)
     }
 
-    /// The container of a thread, as `docker ps` shows it. `None`: it is in none, or not recorded.
+    /// The container of a thread, by its pod, or as `docker ps` shows it. `None`: it is in none, or not recorded.
     pub(super) fn container(&self, thread: ThreadKey) -> Option<&Arc<str>> {
         self.threads.get(&thread)?.container.as_ref()
     }
@@ -607,13 +616,17 @@ fn joined_slices(cases: Vec<Case>) -> Vec<Case> {
     joined
 }
 
+fn pod_of_container(thread: &ThreadInfo) -> Option<(String, String)> {
+    Some((thread.container()?, thread.pod_name()?))
+}
+
 fn totals(thread: &Thread) -> ThreadTotals {
     ThreadTotals {
         pid: thread.info.pid,
         tid: thread.info.tid,
         comm: thread.info.comm.as_str().into(),
         process: thread.info.process.as_str().into(),
-        container: thread.info.container().map(|container| short_container(&container).into()),
+        container: thread.info.container_name().map(Into::into),
         start: thread.start,
         end: thread.end,
         wall_ns: thread.ledger.wall_ns,

@@ -116,18 +116,7 @@ pub fn thread(number: u32) -> Thread {
     let mut ledger = LedgerDelta::new(ThreadKey(number), EpochSecond(0));
     ledger.wall_ns = WALL_NS;
     ledger.on_cpu_ns = WALL_NS / 2;
-    let info = ThreadInfo {
-        key: ThreadKey(number),
-        tid: 100 + number,
-        pid: 100,
-        ns_tid: 100 + number,
-        ns_pid: 100,
-        start_boot_ns: 0,
-        comm: format!("thread-{number}"),
-        process: "app".into(),
-        cgroup: None,
-        kernel_thread: false,
-    };
+    let info = ThreadInfo::new(ThreadKey(number), (100, "app"), (100 + number, format!("thread-{number}")));
     Thread { info, start: MonoNs(0), end: MonoNs(WALL_NS), ledger, latency: BTreeMap::new(), stalls: 0 }
 }
 

@@ -20,6 +20,8 @@ const LIMIT: &str = "cgroup.memory.limit ";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FullGroup<'t> {
     pub name: &'t str,
+    /// Of the group's container.
+    pub pod: Option<&'t str>,
     pub used: u64,
     pub limit: u64,
 }
@@ -28,7 +30,7 @@ pub(super) struct FullGroup<'t> {
 impl fmt::Display for FullGroup<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (used, limit) = (wording::size(self.used), wording::size(self.limit));
-        write!(out, "{} used {used} of its limit of {limit}", wording::group(self.name))
+        write!(out, "{} used {used} of its limit of {limit}", wording::group(self.name, self.pod))
     }
 }
 
@@ -53,6 +55,7 @@ pub(super) fn full_group(tracks: &[CounterTrack], from: MonoNs, to: MonoNs) -> O
         let (_, limit) = of_kind(LIMIT).find(|(of, _)| *of == name)?;
         (limit > 0.0 && used >= limit * NEAR).then_some(FullGroup {
             name,
+            pod: None,
             used: used as u64,
             limit: limit as u64,
         })
@@ -94,8 +97,10 @@ mod tests {
     #[test]
     fn group_of_a_container_is_the_container() {
         let name = format!("/machine.slice/libpod-{}.scope/container", "d".repeat(64));
-        let full = FullGroup { name: &name, used: 24 << 20, limit: 24 << 20 };
+        let full = FullGroup { name: &name, pod: None, used: 24 << 20, limit: 24 << 20 };
         assert_eq!(full.to_string(), "its container dddddddddddd used 24.0 MiB of its limit of 24.0 MiB");
+        let in_pod = FullGroup { pod: Some("shop/web-1/nginx"), ..full };
+        assert!(in_pod.to_string().starts_with("its container shop/web-1/nginx used"), "{in_pod}");
     }
 
     #[test]

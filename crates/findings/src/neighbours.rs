@@ -265,6 +265,10 @@ mod tests {
 
     /// Thread 1 waits; the others are of two other processes, in these containers.
     fn found_beside(containers: [Option<&str>; 3]) -> Finding {
+        preempted(beside(containers))
+    }
+
+    fn beside(containers: [Option<&str>; 3]) -> Fixture {
         let mut fixture = Fixture::new();
         fixture.threads.truncate(3);
         for (at, (thread, container)) in fixture.threads.iter_mut().zip(containers).enumerate() {
@@ -275,6 +279,10 @@ mod tests {
         let ran = |thread: u32, ns| (ThreadRef { pid: 99 + thread, ..thread_ref(thread) }, ns);
         let ran_instead = vec![ran(2, 1_500_000_000), ran(3, 400_000_000)];
         fixture.stall(StallRecord { pid: 100, cpu: Some(0), ran_instead, ..stall });
+        fixture
+    }
+
+    fn preempted(fixture: Fixture) -> Finding {
         let mut found = findings(&fixture.evidence());
         found.retain(|finding| finding.rule == "preempted");
         found.pop().expect("a finding")
@@ -294,6 +302,19 @@ mod tests {
     }
 
     /// Of one program and name.
+    #[test]
+    fn container_of_a_pod_is_named_by_it() {
+        let mut fixture = beside([Some("a"), Some("b"), None]);
+        let pod = |text: &str| text.parse().map(Arc::new).ok();
+        fixture.threads[0].info.pod = pod("shop/web-1/nginx");
+        fixture.threads[1].info.pod = pod("batch/report-7/worker");
+        let found = preempted(fixture);
+        assert!(found.title.contains("of app in container shop/web-1/nginx lost the CPU"), "{found:?}");
+        assert!(found.title.contains("of container batch/report-7/worker for 75 %"), "{found:?}");
+        let advice = "Limit the CPU time of container batch/report-7/worker";
+        assert!(found.advice.starts_with(advice), "{found:?}");
+    }
+
     #[test]
     fn threads_of_two_containers_have_a_finding_each() {
         let mut fixture = Fixture::new();

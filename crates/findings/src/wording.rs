@@ -75,11 +75,12 @@ fn container<'e>(threads: &BTreeSet<ThreadKey>, evidence: &'e Evidence) -> Optio
     (is_one && evidence.is_of_several_containers()).then_some(first)
 }
 
-/// `its control group /shop/api`, `its container 0123456789ab`.
-pub(super) fn group(path: &str) -> String {
-    match container_from_cgroup(path) {
-        Some(container) => format!("its container {}", short_container(&container)),
-        None => format!("its control group {path}"),
+/// `its control group /shop/api`, `its container 0123456789ab`, and by the pod of that: `its container shop/web-1/nginx`.
+pub(super) fn group(path: &str, pod: Option<&str>) -> String {
+    match (pod, container_from_cgroup(path)) {
+        (Some(pod), _) => format!("its container {pod}"),
+        (None, Some(container)) => format!("its container {}", short_container(&container)),
+        (None, None) => format!("its control group {path}"),
     }
 }
 

@@ -164,18 +164,9 @@ impl Threads {
         let comm = named.map(|named| named.comm.clone()).filter(|comm| !comm.is_empty());
         let comm = comm.unwrap_or_else(|| format!(":{tid}"));
         let leader = self.named.get(&pid).map(|leader| leader.comm.clone());
-        ThreadInfo {
-            key,
-            tid,
-            pid,
-            ns_tid: tid,
-            ns_pid: pid,
-            start_boot_ns: 0,
-            process: leader.unwrap_or_else(|| if tid == pid { comm.clone() } else { String::new() }),
-            comm,
-            cgroup: None,
-            kernel_thread: named.is_some_and(|named| named.kernel_thread) || pid == KTHREADD,
-        }
+        let process = leader.unwrap_or_else(|| if tid == pid { comm.clone() } else { String::new() });
+        let kernel_thread = named.is_some_and(|named| named.kernel_thread) || pid == KTHREADD;
+        ThreadInfo { kernel_thread, ..ThreadInfo::new(key, (pid, process), (tid, comm)) }
     }
 }
 

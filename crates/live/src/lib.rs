@@ -26,6 +26,7 @@ mod marks;
 mod owner_samples;
 mod peers;
 mod places;
+mod pods;
 mod probed;
 mod quotas;
 mod session;

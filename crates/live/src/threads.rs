@@ -4,18 +4,44 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use wallprof_model::{Event, ThreadInfo, ThreadKey, ThreadRef};
+use wallprof_model::{
+    Event, PodContainer, PodContainers, ThreadInfo, ThreadKey, ThreadRef, container_from_cgroup,
+};
 use wallprof_probe::bpf::{name_from_bytes, other_thread, thread_record};
 
-/// The properties by which a thread is found again.
+use crate::pods::PodFiles;
+
+/// A thread as it was emitted.
 struct Known {
     pid: u32,
     tid: u32,
+    inner_pid: u32,
     inner_tid: u32,
+    start_boot_ns: u64,
+    kernel_thread: bool,
     ended: bool,
     comm: [u8; 16],
     process: [u8; 16],
     cgroup: Option<Arc<str>>,
+    pod: Option<Arc<PodContainer>>,
+}
+
+impl Known {
+    fn info(&self, key: u32) -> ThreadInfo {
+        ThreadInfo {
+            key: ThreadKey(key),
+            tid: self.tid,
+            pid: self.pid,
+            ns_tid: self.inner_tid,
+            ns_pid: self.inner_pid,
+            start_boot_ns: self.start_boot_ns,
+            comm: name_from_bytes(&self.comm),
+            process: name_from_bytes(&self.process),
+            cgroup: self.cgroup.as_deref().map(str::to_owned),
+            pod: self.pod.clone(),
+            kernel_thread: self.kernel_thread,
+        }
+    }
 }
 
 /// A thread is kept this long after its end, since events about it arrive late. It is kept longer while its
@@ -31,6 +57,8 @@ pub struct Threads {
     by_inner_tid: HashMap<(u32, u32), u32>,
     /// The times at which threads ended, the oldest first.
     ended: VecDeque<(u64, u32)>,
+    pod_files: PodFiles,
+    pods: PodContainers,
 }
 
 impl Threads {
@@ -44,27 +72,49 @@ impl Threads {
         let known = Known {
             pid: record.tgid,
             tid: record.tid,
+            inner_pid: record.ns_tgid,
             inner_tid: record.ns_tid,
+            start_boot_ns: record.start_boottime,
+            kernel_thread: record.kernel_thread != 0,
             ended: false,
             comm: record.comm,
             process: record.process,
-            cgroup: cgroup.clone(),
+            pod: self.pod(record.key, cgroup.as_ref()),
+            cgroup,
         };
+        emit(Event::Thread(known.info(record.key)));
         self.by_key.insert(record.key, known);
         self.by_tid.insert(record.tid, record.key);
         self.by_inner_tid.insert((record.tgid, record.ns_tid), record.key);
-        emit(Event::Thread(ThreadInfo {
-            key: ThreadKey(record.key),
-            tid: record.tid,
-            pid: record.tgid,
-            ns_tid: record.ns_tid,
-            ns_pid: record.ns_tgid,
-            start_boot_ns: record.start_boottime,
-            comm: name_from_bytes(&record.comm),
-            process: name_from_bytes(&record.process),
-            cgroup: cgroup.as_deref().map(str::to_owned),
-            kernel_thread: record.kernel_thread != 0,
-        }));
+    }
+
+    /// Reads which pods there are, and emits again the threads whose containers have names since the last call: a
+    /// kubelet makes its link to a log when the container runs already.
+    pub fn follow_pods(&mut self, emit: &mut dyn FnMut(Event)) {
+        let Some(pods) = self.pod_files.read_if_changed() else { return };
+        self.pods = pods;
+        let in_groups = self.by_key.iter().filter(|(_, known)| !known.ended && known.cgroup.is_some());
+        let mut keys: Vec<u32> = in_groups.map(|(key, _)| *key).collect();
+        keys.sort_unstable();
+        for key in keys {
+            let known = &self.by_key[&key];
+            let pod = self.pod(key, known.cgroup.as_ref());
+            if pod != known.pod
+                && let Some(known) = self.by_key.get_mut(&key)
+            {
+                known.pod = pod;
+                emit(Event::Thread(known.info(key)));
+            }
+        }
+    }
+
+    /// The pod of a thread in this control group. A thread that runs on for a while after the link of its container is
+    /// gone keeps the pod.
+    fn pod(&self, key: u32, cgroup: Option<&Arc<str>>) -> Option<Arc<PodContainer>> {
+        let cgroup = cgroup?;
+        let found = container_from_cgroup(cgroup).and_then(|id| self.pods.get(&id).cloned());
+        let before = || self.by_key.get(&key).filter(|known| known.cgroup.as_ref() == Some(cgroup));
+        found.or_else(|| before()?.pod.clone())
     }
 
     /// The control group of a thread. A program is often moved into its own between fork and exec, so that it is
@@ -268,6 +318,45 @@ mod tests {
         events(&mut threads, &record(2, 100, 100, 100, "new"));
         threads.forget_ended(KNOWN_AFTER_NS);
         assert_eq!(threads.key_of_tid(100), Some(ThreadKey(2)));
+    }
+
+    #[test]
+    fn threads_of_a_container_are_emitted_again_when_its_pod_is_known() {
+        let logs = tempfile::tempdir().expect("a folder");
+        let id = "0123456789abcdef".repeat(4);
+        let mut threads = Threads { pod_files: PodFiles::new(logs.path()), ..Threads::default() };
+        for key in [1, 2, 3] {
+            events(&mut threads, &record(key, u32::MAX - key, u32::MAX - key, key, "nginx"));
+        }
+        for key in [1, 2] {
+            let group = format!("/kubepods.slice/kubepods-pod{key}.slice/cri-containerd-{id}.scope");
+            threads.by_key.get_mut(&key).expect("a thread").cgroup = Some(group.into());
+        }
+        let pods = |threads: &mut Threads| {
+            let mut found = Vec::new();
+            threads.follow_pods(&mut |event| match event {
+                Event::Thread(info) => found.push((info.key.0, info.container_name().expect("a container"))),
+                _ => unreachable!("only threads"),
+            });
+            found
+        };
+        assert_eq!(pods(&mut threads), []);
+        let link = logs.path().join(format!("web-1_shop_nginx-{id}.log"));
+        std::os::unix::fs::symlink("/nowhere", &link).expect("a link");
+        let touch = |seconds| {
+            let later = std::time::SystemTime::now() + std::time::Duration::from_secs(seconds);
+            std::fs::File::open(logs.path()).and_then(|folder| folder.set_modified(later)).expect("a time");
+        };
+        touch(1);
+        threads.end(2, 0);
+        assert_eq!(pods(&mut threads), [(1, "shop/web-1/nginx".to_owned())], "those that have not ended");
+        assert_eq!(pods(&mut threads), [], "once");
+        std::fs::remove_file(&link).expect("the link");
+        touch(2);
+        assert_eq!(pods(&mut threads), [], "it runs on for a while");
+        let group = threads.by_key[&1].cgroup.clone();
+        assert!(threads.pod(1, group.as_ref()).is_some());
+        assert!(threads.pod(1, Some(&"/user.slice".into())).is_none(), "it was moved out");
     }
 
     #[test]

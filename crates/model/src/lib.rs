@@ -27,18 +27,7 @@
 //! use wallprof_model::{Event, MonoNs, Reason, StallReason, ThreadInfo, ThreadKey};
 //!
 //! let key = ThreadKey(1);
-//! let info = ThreadInfo {
-//!     key,
-//!     tid: 4711,
-//!     pid: 4711,
-//!     ns_tid: 4711,
-//!     ns_pid: 4711,
-//!     start_boot_ns: 0,
-//!     comm: "worker".into(),
-//!     process: "server".into(),
-//!     cgroup: None,
-//!     kernel_thread: false,
-//! };
+//! let info = ThreadInfo::new(key, (4711, "server"), (4711, "worker"));
 //! // The thread asked for a sleep of 20 ms, and came back 60 µs after that.
 //! let sleep = StallReason::Blocked(Reason::Sleep);
 //! let stall = Stall { asked_ns: Some(20_000_000), ..Stall::new(key, sleep, MonoNs(5_000), 20_060_000) };

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::container::is_id;
@@ -28,6 +29,18 @@ impl PodContainer {
         let (pod, namespace, container) = (names.next()??, names.next()??, names.next()??);
         let whole = is_id(id) && names.next().is_none();
         whole.then(|| (id.to_owned(), PodContainer { namespace, pod, container }))
+    }
+}
+
+/// `NAMESPACE/POD/CONTAINER`, as [`fmt::Display`] writes it. The error: the text has another form.
+impl FromStr for PodContainer {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut names = text.split('/').map(|name| is_name(name).then(|| name.to_owned()));
+        let mut next = || names.next().flatten().ok_or(());
+        let (namespace, pod, container) = (next()?, next()?, next()?);
+        if names.next().is_some() { Err(()) } else { Ok(PodContainer { namespace, pod, container }) }
     }
 }
 
@@ -78,6 +91,15 @@ mod tests {
             let containers = PodContainers::from_log_names([format!("{names}-{ID}.log")]);
             let found = containers.get(ID).map(ToString::to_string);
             assert_eq!(found.as_deref(), Some(expected), "{names}");
+            assert_eq!(expected.parse::<PodContainer>().as_ref(), Ok(&**containers.get(ID).unwrap()));
+        }
+    }
+
+    #[test]
+    fn text_of_another_form_is_no_container() {
+        for text in ["", "shop/web", "shop/web/nginx/more", "shop//nginx", "shop/web/<img>", "Shop/web/nginx"]
+        {
+            assert_eq!(text.parse::<PodContainer>(), Err(()), "{text}");
         }
     }
 

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::container::container_from_cgroup;
+use crate::container::{container_from_cgroup, short_container};
+use crate::pod::PodContainer;
 
 /// A source's own number for a thread, unique within one recording. Not a tid: tids are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,6 +38,8 @@ pub struct ThreadInfo {
     /// The path in the hierarchy of version 2, else the deepest one of version 1, as in `/proc/PID/cgroup`.
     /// `None`: not known.
     pub cgroup: Option<String>,
+    /// The pod of the container that the thread is in. `None`: it is in none, or the pod is not known.
+    pub pod: Option<Arc<PodContainer>>,
     /// A thread of the kernel.
     pub kernel_thread: bool,
 }
@@ -48,9 +51,41 @@ impl AsRef<ThreadInfo> for ThreadInfo {
 }
 
 impl ThreadInfo {
+    /// A thread of a program, outside of containers, by the number and the name of its process and its own. Its start
+    /// is not known.
+    pub fn new(
+        key: ThreadKey,
+        (pid, process): (u32, impl Into<String>),
+        (tid, comm): (u32, impl Into<String>),
+    ) -> Self {
+        ThreadInfo {
+            key,
+            tid,
+            pid,
+            ns_tid: tid,
+            ns_pid: pid,
+            start_boot_ns: 0,
+            comm: comm.into(),
+            process: process.into(),
+            cgroup: None,
+            pod: None,
+            kernel_thread: false,
+        }
+    }
+
     /// The container that the thread is in: see [`container_from_cgroup`].
     pub fn container(&self) -> Option<String> {
         self.cgroup.as_deref().and_then(container_from_cgroup)
+    }
+
+    /// The container in Kubernetes, `NAMESPACE/POD/CONTAINER`, where its pod is known.
+    pub fn pod_name(&self) -> Option<String> {
+        self.pod.as_ref().map(|pod| pod.to_string())
+    }
+
+    /// The container's name for people: `NAMESPACE/POD/CONTAINER` where its pod is known, else as `docker ps` shows it.
+    pub fn container_name(&self) -> Option<String> {
+        self.pod_name().or_else(|| self.container().map(|id| short_container(&id).to_owned()))
     }
 }
 

@@ -112,18 +112,7 @@ pub(crate) mod tests {
     /// A thread that lived for so many seconds.
     pub(crate) fn thread(key: u32, seconds: u64) -> Thread {
         let ledger = LedgerDelta::new(ThreadKey(key), EpochSecond(0));
-        let info = ThreadInfo {
-            key: ThreadKey(key),
-            tid: key,
-            pid: 1,
-            ns_tid: key,
-            ns_pid: 1,
-            start_boot_ns: 0,
-            comm: "engine".into(),
-            process: "engine".into(),
-            cgroup: None,
-            kernel_thread: false,
-        };
+        let info = ThreadInfo::new(ThreadKey(key), (1, "engine"), (key, "engine"));
         Thread {
             info,
             start: MonoNs(0),

@@ -137,16 +137,15 @@ fn stack_frames(noise: &mut Noise) -> Vec<FrameId> {
 
 fn thread(key: u32) -> ThreadInfo {
     ThreadInfo {
-        key: ThreadKey(key),
-        tid: 10_000 + key,
-        pid: 10_000 + key / 8,
         ns_tid: key,
         ns_pid: key / 8,
         start_boot_ns: u64::from(key) * NS,
-        comm: format!("worker-{key}"),
-        process: "server".into(),
         cgroup: Some("/system.slice/server.service".into()),
-        kernel_thread: false,
+        ..ThreadInfo::new(
+            ThreadKey(key),
+            (10_000 + key / 8, "server"),
+            (10_000 + key, format!("worker-{key}")),
+        )
     }
 }
 

@@ -119,7 +119,7 @@ COPY line WHERE frame IN (SELECT id FROM main.frame);
 COPY module WHERE id IN (SELECT module FROM main.frame);
 COPY text WHERE id IN (
     SELECT comm FROM main.thread UNION SELECT process FROM main.thread UNION SELECT cgroup FROM main.thread
-    UNION SELECT container FROM main.thread
+    UNION SELECT container FROM main.thread UNION SELECT pod FROM main.thread
     UNION SELECT comm FROM main.mention UNION SELECT title FROM main.mention UNION SELECT path FROM main.module
     UNION SELECT symbol FROM main.line UNION SELECT file FROM main.line
     UNION SELECT comm FROM main.stall UNION SELECT syscall FROM main.stall UNION SELECT file

@@ -49,7 +49,8 @@ CREATE TABLE thread (
     comm INTEGER NOT NULL, process INTEGER NOT NULL, cgroup INTEGER,
     kernel_thread INTEGER NOT NULL,
     start_ns INTEGER, end_ns INTEGER,  -- observed from and until; NULL: the recording's
-    container INTEGER                  -- that the path of the cgroup names
+    container INTEGER,                 -- that the path of the cgroup names
+    pod INTEGER                        -- of the container: its namespace, its name, and the container's name there
 );
 
 -- A thread that an event refers to. It may be untracked. title: what its process called itself.

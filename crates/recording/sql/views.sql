@@ -34,7 +34,8 @@ CREATE VIEW span_budgets AS SELECT kind, ns FROM span_budget;
 
 CREATE VIEW threads AS
     SELECT thread.id, pid, tid, ns_pid, ns_tid,
-        comm.text AS comm, process.text AS process, cgroup.text AS cgroup, container.text AS container, kernel_thread, start_boot_ns,
+        comm.text AS comm, process.text AS process, cgroup.text AS cgroup, container.text AS container, pod.text AS pod,
+        kernel_thread, start_boot_ns,
         max(coalesce(thread.start_ns, recording.start_ns), recording.start_ns) AS start_ns,
         min(coalesce(thread.end_ns, recording.end_ns, recording.last_ns),
             coalesce(recording.end_ns, recording.last_ns)) AS end_ns,
@@ -53,6 +54,7 @@ CREATE VIEW threads AS
     LEFT JOIN text AS process ON process.id = thread.process
     LEFT JOIN text AS cgroup ON cgroup.id = thread.cgroup
     LEFT JOIN text AS container ON container.id = thread.container
+    LEFT JOIN text AS pod ON pod.id = thread.pod
     LEFT JOIN (
         SELECT thread, sum(wall_ns) AS wall_ns, sum(on_cpu_ns) AS on_cpu_ns,
             sum(runnable_ns + preempted_ns) AS run_queue_ns, sum(fault_minor_ns + fault_major_ns) AS fault_ns,

@@ -255,20 +255,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.db");
         let mut recorder = Recorder::create(&path, &RecordingStart::default()).unwrap();
-        recorder
-            .take(Event::Thread(ThreadInfo {
-                key: ThreadKey(1),
-                tid: 1,
-                pid: 1,
-                ns_tid: 1,
-                ns_pid: 1,
-                start_boot_ns: 0,
-                comm: "backend".into(),
-                process: "postgres".into(),
-                cgroup: None,
-                kernel_thread: false,
-            }))
-            .unwrap();
+        recorder.take(Event::Thread(ThreadInfo::new(ThreadKey(1), (1, "postgres"), (1, "backend")))).unwrap();
         let reason = StallReason::Blocked(Reason::Poll);
         for start in [10, 30, 50] {
             let wait = Stall::new(ThreadKey(1), reason, MonoNs(start), 9);

@@ -37,8 +37,8 @@ pub(crate) struct Ids {
     pub unknown: u64,
 }
 
-/// Rows of the texts of a thread: its own name, its process's name, its control group.
-pub(crate) type ThreadTexts = [Option<NonZeroU32>; 4];
+/// Rows of the texts of a thread: its own name, its process's name, its control group, its container, the pod of that.
+pub(crate) type ThreadTexts = [Option<NonZeroU32>; 5];
 
 /// The rows that a frame's row needs.
 #[derive(Default)]

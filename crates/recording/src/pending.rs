@@ -104,6 +104,7 @@ pub(crate) struct ThreadRow {
     pub process: u32,
     pub cgroup: Option<u32>,
     pub container: Option<u32>,
+    pub pod: Option<u32>,
     pub kernel_thread: bool,
 }
 

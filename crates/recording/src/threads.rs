@@ -2,6 +2,7 @@
 //! The threads of a recording, each with its ledger, its latencies and the number of its stalls.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rusqlite::{Result as SqlResult, Row};
 use wallprof_model::event::LedgerDelta;
@@ -62,8 +63,8 @@ fn listed(reader: &Reader, (start, end): (MonoNs, MonoNs)) -> SqlResult<BTreeMap
     let count: i64 = connection.query_row("SELECT count(*) FROM thread", [], |row| row.get(0))?;
     let condition = if count <= MAX_THREADS { "" } else { LONGEST_LIVED };
     let mut find = connection.prepare(&format!(
-        "SELECT id, tid, pid, ns_tid, ns_pid, start_boot_ns, comm, process, cgroup, kernel_thread, start_ns,
-             end_ns FROM thread {condition}"
+        "SELECT id, tid, pid, ns_tid, ns_pid, start_boot_ns, comm, process, cgroup, pod, kernel_thread,
+             start_ns, end_ns FROM thread {condition}"
     ))?;
     let mut threads = BTreeMap::new();
     let limit: &[i64] = if condition.is_empty() { &[] } else { &[MAX_THREADS] };
@@ -87,18 +88,11 @@ const LONGEST_LIVED: &str = "WHERE id IN
 /// The threads that are not listed. They are of many processes.
 fn others(count: i64, start: MonoNs, end: MonoNs) -> Thread {
     Thread {
-        info: ThreadInfo {
-            key: ThreadKey::OTHERS,
-            tid: 0,
-            pid: 0,
-            ns_tid: 0,
-            ns_pid: 0,
-            start_boot_ns: 0,
-            comm: format!("[{count} more threads]"),
-            process: "[more threads]".into(),
-            cgroup: None,
-            kernel_thread: false,
-        },
+        info: ThreadInfo::new(
+            ThreadKey::OTHERS,
+            (0, "[more threads]"),
+            (0, format!("[{count} more threads]")),
+        ),
         start,
         end: end.max(start),
         ledger: LedgerDelta::new(ThreadKey::OTHERS, EpochSecond(0)),
@@ -129,6 +123,7 @@ fn thread_from_row(reader: &Reader, row: &Row<'_>, start: MonoNs, end: MonoNs) -
             comm: reader.text_to_keep(row.get("comm")?)?.unwrap_or_default(),
             process: reader.text_to_keep(row.get("process")?)?.unwrap_or_default(),
             cgroup: reader.text_to_keep(row.get("cgroup")?)?,
+            pod: reader.text_to_keep(row.get("pod")?)?.and_then(|text| text.parse().ok()).map(Arc::new),
             kernel_thread: row.get("kernel_thread")?,
         },
         start: own_start,

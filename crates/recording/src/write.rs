@@ -67,12 +67,12 @@ fn write_names(to: &Connection, pending: &Pending) -> Result<()> {
 fn write_threads(to: &Connection, pending: &Pending) -> Result<()> {
     let mut names = to.prepare_cached(
         "INSERT INTO thread (id, tid, pid, ns_tid, ns_pid, start_boot_ns, comm, process, cgroup,
-             kernel_thread, container)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+             kernel_thread, container, pod)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT (id) DO UPDATE SET tid = excluded.tid, pid = excluded.pid, ns_tid = excluded.ns_tid,
              ns_pid = excluded.ns_pid, start_boot_ns = excluded.start_boot_ns, comm = excluded.comm,
              process = excluded.process, cgroup = excluded.cgroup, kernel_thread = excluded.kernel_thread,
-             container = excluded.container",
+             container = excluded.container, pod = excluded.pod",
     )?;
     let mut span = to.prepare_cached(
         "UPDATE thread SET start_ns = coalesce(?2, start_ns), end_ns = coalesce(?3, end_ns) WHERE id = ?1",
@@ -91,7 +91,8 @@ fn write_threads(to: &Connection, pending: &Pending) -> Result<()> {
                 process,
                 row.cgroup,
                 row.kernel_thread,
-                row.container
+                row.container,
+                row.pod
             ])?;
         }
         if change.start.is_some() || change.end.is_some() {

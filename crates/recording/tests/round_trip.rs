@@ -68,7 +68,7 @@ fn peer() -> Option<Box<Peer>> {
 }
 
 #[test]
-fn container_is_a_column_of_the_view_and_survives_a_new_name() {
+fn container_and_its_pod_are_columns_of_the_view_and_survive_a_new_name() {
     const ID: &str = "3f4ae1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e";
     let place = place();
     let mut recorder = recorder(&place.file());
@@ -76,15 +76,20 @@ fn container_is_a_column_of_the_view_and_survives_a_new_name() {
         cgroup: Some(format!("/system.slice/docker-{ID}.scope")),
         ..thread(key, comm)
     };
-    for info in [inside(1, "runc"), inside(1, "nginx"), thread(2, "init")] {
+    let pod = "shop/web-1/nginx".parse().map(std::sync::Arc::new).ok();
+    let in_pod = wallprof_model::ThreadInfo { pod, ..inside(1, "nginx") };
+    for info in [inside(1, "runc"), in_pod.clone(), thread(2, "init")] {
         recorder.take(Event::Thread(info)).unwrap();
     }
     recorder.finish(at(2_000_000_000)).unwrap();
     let connection = rusqlite::Connection::open(place.file()).unwrap();
-    let mut rows = connection.prepare("SELECT comm, container FROM threads ORDER BY id").unwrap();
-    let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
-    let found: Vec<(String, Option<String>)> = rows.collect::<Result<_, _>>().unwrap();
-    assert_eq!(found, [("nginx".into(), Some(ID.into())), ("init".into(), None)]);
+    let mut rows = connection.prepare("SELECT comm, container, pod FROM threads ORDER BY id").unwrap();
+    let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+    let found: Vec<(String, Option<String>, Option<String>)> = rows.collect::<Result<_, _>>().unwrap();
+    let nginx = ("nginx".into(), Some(ID.into()), Some("shop/web-1/nginx".into()));
+    assert_eq!(found, [nginx, ("init".into(), None, None)]);
+    let read = Recording::open(&place.file()).unwrap().thread_infos().unwrap();
+    assert_eq!(read[0], wallprof_model::ThreadInfo { key: read[0].key, ..in_pod });
 }
 
 #[test]

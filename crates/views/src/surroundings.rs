@@ -21,6 +21,10 @@ pub struct Surroundings {
     pub marks: Vec<Mark>,
     /// The spans in which it began, with their ids, the innermost first.
     pub spans: Vec<(u64, Span)>,
+    /// The id of the thread's container.
+    pub container: Option<String>,
+    /// The same in Kubernetes: `NAMESPACE/POD/CONTAINER`.
+    pub pod: Option<String>,
     /// The holder of the lock that the thread waited for.
     pub holder: Option<Holder>,
 }

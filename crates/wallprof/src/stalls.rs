@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wallprof stalls`: groups of stalls with equal stacks, or the stalls one by one, as they are read.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -9,7 +10,7 @@ use wallprof_analysis::receive::backlog;
 use wallprof_analysis::spans::SpansAround;
 use wallprof_analysis::{EqualStacks, Holders, Timepoint, Zone, ns_from_duration};
 use wallprof_model::profile::{RecordingInfo, StallRecord};
-use wallprof_model::{Mark, MonoNs, StallKind, StallReason};
+use wallprof_model::{Mark, MonoNs, StallKind, StallReason, ThreadInfo, ThreadKey};
 use wallprof_recording::{Counters, Recording, StallFilter, Stalls};
 use wallprof_views::{StallGroupsText, StallsText, Style, Surroundings, stall_json};
 
@@ -37,6 +38,7 @@ pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
         marks: recording.marks()?,
         spans: SpansAround::new(recording.spans()?),
         holders,
+        containers: containers(&recording)?,
     };
     to_stdout(|out| match (args.json, each) {
         (true, _) => write_json(out, stalls, &mut context, &info),
@@ -44,6 +46,12 @@ pub fn run(args: &StallsArgs) -> Result<ExitCode, Failure> {
         (false, false) => write_groups(out, stalls, &mut context, &info, &style, (&recording, args.top)),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn containers(recording: &Recording) -> Result<HashMap<ThreadKey, (String, Option<String>)>, Failure> {
+    let infos = recording.thread_infos()?;
+    let of = |thread: &ThreadInfo| Some((thread.key, (thread.container()?, thread.pod_name())));
+    Ok(infos.iter().filter_map(of).collect())
 }
 
 /// What the threads did that held locks for which others waited.
@@ -72,6 +80,8 @@ struct Context<'r> {
     marks: Vec<Mark>,
     spans: SpansAround,
     holders: Holders,
+    /// Of threads in containers: its id, and its name in Kubernetes.
+    containers: HashMap<ThreadKey, (String, Option<String>)>,
 }
 
 impl Context<'_> {
@@ -87,7 +97,10 @@ impl Context<'_> {
         };
         let marks = marks_around(&self.marks, time).cloned().collect();
         let spans = self.spans.of(stall);
-        Ok(Surroundings { counters, backlog, marks, spans, holder: self.holders.during(stall) })
+        let (container, pod) = self.containers.get(&stall.thread).cloned().unzip();
+        let pod = pod.flatten();
+        let holder = self.holders.during(stall);
+        Ok(Surroundings { counters, backlog, marks, spans, container, pod, holder })
     }
 }
 

@@ -54,7 +54,9 @@ impl Threads {
     }
 
     pub fn is_in_container(&self, thread: &ThreadInfo) -> bool {
-        self.container.as_ref().is_none_or(|(_, glob)| thread.container().is_some_and(|id| glob.matches(&id)))
+        let Some((_, glob)) = &self.container else { return true };
+        let names = [thread.container(), thread.pod_name()];
+        names.iter().flatten().any(|name| glob.matches(name))
     }
 
     /// Only these threads.
@@ -88,12 +90,13 @@ pub fn no_container<'t>(
     file: &Path,
 ) -> String {
     let (file, glob) = (file.display(), selected.container_glob().unwrap_or("*"));
-    let containers: BTreeSet<String> = threads.filter_map(ThreadInfo::container).collect();
+    let name = |thread: &ThreadInfo| thread.pod_name().or_else(|| thread.container());
+    let containers: BTreeSet<String> = threads.filter_map(name).collect();
     if containers.is_empty() {
         return format!("no thread in {file} is in a container: omit --container");
     }
-    let ids = listed(containers.iter().map(String::as_str));
-    format!("no thread in {file} is in a container `{glob}`: there are {ids}")
+    let names = listed(containers.iter().map(String::as_str));
+    format!("no thread in {file} is in a container `{glob}`: there are {names}")
 }
 
 /// The first of the names, without duplicates.
@@ -113,16 +116,8 @@ mod tests {
 
     fn thread(comm: &str, cgroup: Option<&str>) -> ThreadInfo {
         ThreadInfo {
-            key: ThreadKey(1),
-            tid: 1,
-            pid: 1,
-            ns_tid: 1,
-            ns_pid: 1,
-            start_boot_ns: 0,
-            comm: comm.into(),
-            process: comm.into(),
             cgroup: cgroup.map(str::to_owned),
-            kernel_thread: false,
+            ..ThreadInfo::new(ThreadKey(1), (1, comm), (1, comm))
         }
     }
 

@@ -237,10 +237,12 @@ fn upper_seconds(edge: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use wallprof_model::profile::KeptStall;
-    use wallprof_model::{Event, PodContainers, Reason, StallKind, StallReason, ThreadKey, TraceIds};
+    use wallprof_model::{Event, Reason, StallKind, StallReason, ThreadInfo, ThreadKey, TraceIds};
 
     use super::*;
-    use crate::metrics::tests::{intrusion, meaning, metrics, off_cpu, stall, stall_event, thread_in};
+    use crate::metrics::tests::{
+        info_in, intrusion, meaning, metrics, off_cpu, stall, stall_event, thread_in,
+    };
     use crate::severity::Severities;
 
     fn text_of(exposition: &Exposition, now: u64) -> String {
@@ -311,24 +313,20 @@ mod tests {
     #[test]
     fn containers_of_pods_have_the_names_of_kubernetes() {
         let id = "0123456789abcdef".repeat(4);
-        let pods = || PodContainers::from_log_names([format!("web-1_shop_nginx-{id}.log")]);
         let cgroup = format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope");
         let mut metrics = Metrics::new(Severities::default(), 1_000).with_containers(true);
         metrics.take(&thread_in(1, "server", "engine", &cgroup));
         metrics.take(&stall_event(stall(1, 7, 2_000_000)));
         // The kubelet makes its file when the container runs already.
-        metrics.set_pods(pods());
+        let pod = "shop/web-1/nginx".parse().map(Arc::new).ok();
+        metrics.take(&Event::Thread(ThreadInfo { pod, ..info_in(1, "server", "engine", &cgroup) }));
         metrics.take(&stall_event(stall(1, 8, 2_000_000)));
-        metrics.take(&thread_in(2, "server", "engine", &cgroup));
-        metrics.take(&stall_event(stall(2, 9, 2_000_000)));
-        metrics.set_pods(PodContainers::default());
-        metrics.take(&stall_event(stall(1, 10, 2_000_000)));
         let text = text_of(&Exposition::new(Arc::new(Mutex::new(metrics))), 0);
         let name = r#"wallprof_stalls_total{process="server",thread="engine","#;
         let rest = r#"reason="lock",severity="critical",meaning=""}"#;
         let series = [
             format!(r#"{name}container="0123456789ab",{rest} 1"#),
-            format!(r#"{name}namespace="shop",pod="web-1",container="nginx",{rest} 3"#),
+            format!(r#"{name}namespace="shop",pod="web-1",container="nginx",{rest} 1"#),
         ];
         assert_eq!(lines(&text, "wallprof_stalls_total"), series);
     }

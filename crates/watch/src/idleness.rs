@@ -79,16 +79,8 @@ mod tests {
 
     fn info() -> ThreadInfo {
         ThreadInfo {
-            key: ThreadKey(1),
-            tid: 1,
-            pid: 1,
-            ns_tid: 1,
-            ns_pid: 1,
             start_boot_ns: 500 * MS,
-            comm: "redis-server".into(),
-            process: "redis-server".into(),
-            cgroup: None,
-            kernel_thread: false,
+            ..ThreadInfo::new(ThreadKey(1), (1, "redis-server"), (1, "redis-server"))
         }
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use wallprof_model::PodContainer;
+use wallprof_model::{PodContainer, ThreadInfo};
 
 /// The process and the thread of all updates beyond the limit.
 pub const OTHERS: &str = "_others";
@@ -32,6 +32,16 @@ pub enum Container {
     /// As `docker ps` shows it.
     Short(String),
     InPod(Arc<PodContainer>),
+}
+
+impl Container {
+    /// `None`: the thread is in no container.
+    pub fn of(thread: &ThreadInfo) -> Option<Self> {
+        match &thread.pod {
+            Some(pod) => Some(Container::InPod(Arc::clone(pod))),
+            None => thread.container_name().map(Container::Short),
+        }
+    }
 }
 
 impl fmt::Display for Container {

@@ -95,18 +95,7 @@ mod tests {
     use wallprof_model::{EpochSecond, MonoNs};
 
     fn thread(key: u32) -> Thread {
-        let info = wallprof_model::ThreadInfo {
-            key: ThreadKey(key),
-            tid: key,
-            pid: 1,
-            ns_tid: key,
-            ns_pid: 1,
-            start_boot_ns: 0,
-            comm: String::new(),
-            process: String::new(),
-            cgroup: None,
-            kernel_thread: false,
-        };
+        let info = wallprof_model::ThreadInfo::new(ThreadKey(key), (1, ""), (key, ""));
         Thread {
             info,
             start: MonoNs(0),

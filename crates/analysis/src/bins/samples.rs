@@ -67,18 +67,7 @@ impl Slots {
 /// Names are not needed; the process is, because its samples divide the time of threads without samples.
 fn slot_thread(key: ThreadKey, thread: &Thread, ledger: LedgerDelta) -> Thread {
     let ThreadInfo { tid, pid, ns_tid, ns_pid, kernel_thread, .. } = thread.info;
-    let info = ThreadInfo {
-        key,
-        tid,
-        pid,
-        ns_tid,
-        ns_pid,
-        start_boot_ns: 0,
-        comm: String::new(),
-        process: String::new(),
-        cgroup: None,
-        kernel_thread,
-    };
+    let info = ThreadInfo { ns_tid, ns_pid, kernel_thread, ..ThreadInfo::new(key, (pid, ""), (tid, "")) };
     Thread { info, start: thread.start, end: thread.end, ledger, latency: BTreeMap::new(), stalls: 0 }
 }
 

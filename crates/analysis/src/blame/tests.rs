@@ -14,16 +14,9 @@ use super::*;
 fn threads(names: &[&str]) -> Vec<Thread> {
     let thread = |(at, name): (usize, &&str)| Thread {
         info: ThreadInfo {
-            key: ThreadKey(at as u32),
-            tid: 100 + at as u32,
-            pid: 100,
             ns_tid: 0,
             ns_pid: 0,
-            start_boot_ns: 0,
-            comm: name.to_string(),
-            process: "app".into(),
-            cgroup: None,
-            kernel_thread: false,
+            ..ThreadInfo::new(ThreadKey(at as u32), (100, "app"), (100 + at as u32, name.to_string()))
         },
         start: MonoNs(0),
         end: MonoNs(0),

@@ -82,18 +82,7 @@ impl Fixture {
 
     pub fn thread(&mut self, name: &str) -> ThreadKey {
         let key = ThreadKey(self.threads.len() as u32 + 1);
-        let info = ThreadInfo {
-            key,
-            tid: 100 + key.0,
-            pid: 100,
-            ns_tid: 100 + key.0,
-            ns_pid: 100,
-            start_boot_ns: 0,
-            comm: name.into(),
-            process: "app".into(),
-            cgroup: None,
-            kernel_thread: false,
-        };
+        let info = ThreadInfo::new(key, (100, "app"), (100 + key.0, name));
         self.threads.push(Thread {
             info,
             start: MonoNs(0),

@@ -48,18 +48,7 @@ pub(crate) fn stack(frames: &[&Arc<ResolvedFrame>]) -> ResolvedStack {
 /// A thread of process `engine` that has lived for nothing yet.
 pub(crate) fn thread(key: u32, comm: &str) -> Thread {
     Thread {
-        info: ThreadInfo {
-            key: ThreadKey(key),
-            tid: key.wrapping_add(100),
-            pid: 100,
-            ns_tid: key.wrapping_add(100),
-            ns_pid: 100,
-            start_boot_ns: 0,
-            comm: comm.into(),
-            process: "engine".into(),
-            cgroup: None,
-            kernel_thread: false,
-        },
+        info: ThreadInfo::new(ThreadKey(key), (100, "engine"), (key.wrapping_add(100), comm)),
         start: MonoNs(0),
         end: MonoNs(1_000),
         ledger: LedgerDelta::new(ThreadKey(key), EpochSecond(0)),

@@ -111,16 +111,6 @@ fn info(key: ThreadKey, thread: &Thread) -> ThreadInfo {
         ([], None) => "unknown".to_owned(),
         (comm, _) => String::from_utf8_lossy(comm).into_owned(),
     };
-    ThreadInfo {
-        key,
-        tid,
-        pid,
-        ns_tid: tid,
-        ns_pid: pid,
-        start_boot_ns: 0,
-        process: if tid == pid { comm.clone() } else { String::new() },
-        comm,
-        cgroup: None,
-        kernel_thread: false,
-    }
+    let process = if tid == pid { comm.clone() } else { String::new() };
+    ThreadInfo::new(key, (pid, process), (tid, comm))
 }

@@ -177,6 +177,7 @@ impl<K: KernelSide> Session<K> {
         let (accounts, threads, quotas) = (&mut self.accounts, &mut self.threads, &mut self.quotas);
         let places = &mut self.places;
         let mut known = self.follower.known();
+        threads.follow_pods(emit);
         self.kernel.snapshot(&mut |record| {
             seen(record.key);
             if accounts.update(record) && record.kernel_thread == 0 {

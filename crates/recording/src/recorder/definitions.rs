@@ -31,9 +31,10 @@ impl Recorder {
             process: self.text(&info.process),
             cgroup: self.optional_text(info.cgroup.as_deref()),
             container: self.optional_text(info.container().as_deref()),
+            pod: self.optional_text(info.pod_name().as_deref()),
             kernel_thread: info.kernel_thread,
         };
-        let texts = [Some(names.comm), Some(names.process), names.cgroup, names.container];
+        let texts = [Some(names.comm), Some(names.process), names.cgroup, names.container, names.pod];
         let texts = texts.map(|text| text.and_then(NonZeroU32::new));
         if let Some(needs) = self.ids.threads.needs_mut(row) {
             texts.iter().flatten().for_each(|text| self.texts.uses.hold(text.get()));

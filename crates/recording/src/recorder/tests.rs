@@ -12,18 +12,7 @@ use wallprof_model::{
 /// A thread with names that fill about one page of the file.
 fn bulky_thread(key: u32) -> Event {
     let name = |of: &str| format!("{of}{key}").repeat(300);
-    Event::Thread(ThreadInfo {
-        key: ThreadKey(key),
-        tid: key,
-        pid: key,
-        ns_tid: key,
-        ns_pid: key,
-        start_boot_ns: 0,
-        comm: name("comm"),
-        process: name("process"),
-        cgroup: None,
-        kernel_thread: false,
-    })
+    Event::Thread(ThreadInfo::new(ThreadKey(key), (key, name("process")), (key, name("comm"))))
 }
 
 /// SQLite refuses pages beyond its limit in the same way as on a full disk.
@@ -141,18 +130,7 @@ fn short_lived_program(number: u32, now: MonoNs) -> Vec<Event> {
     let (stack, name) = (StackId(u64::from(number)), format!("program{number}"));
     let line = SymbolLine { symbol: Some(name.clone()), ..SymbolLine::default() };
     let code = Frame { kind: FrameKind::Native, module: Some(module), address: 16 };
-    let info = ThreadInfo {
-        key: thread,
-        tid: number,
-        pid: number,
-        ns_tid: number,
-        ns_pid: number,
-        start_boot_ns: 0,
-        comm: name.clone(),
-        process: name.clone(),
-        cgroup: None,
-        kernel_thread: false,
-    };
+    let info = ThreadInfo::new(thread, (number, name.clone()), (number, name.clone()));
     let stall = Stall { user: Some(stack), ..stall(number, now.0) };
     let (kind, unit) = (CounterKind::Level, CounterUnit::Bytes);
     let counter = Counter { name: "memory".into(), thread: Some(thread), kind, unit };

@@ -97,18 +97,7 @@ mod tests {
     use wallprof_model::{EpochSecond, MonoNs, Reason, ThreadInfo, ThreadKey};
 
     fn thread() -> Thread {
-        let info = ThreadInfo {
-            key: ThreadKey(1),
-            tid: 1,
-            pid: 1,
-            ns_tid: 1,
-            ns_pid: 1,
-            start_boot_ns: 0,
-            comm: "t".into(),
-            process: "app".into(),
-            cgroup: None,
-            kernel_thread: false,
-        };
+        let info = ThreadInfo::new(ThreadKey(1), (1, "app"), (1, "t"));
         let ledger = LedgerDelta::new(info.key, EpochSecond(0));
         Thread { info, start: MonoNs(0), end: MonoNs(0), ledger, latency: Default::default(), stalls: 0 }
     }

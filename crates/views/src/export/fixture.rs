@@ -22,18 +22,7 @@ const RUNS: StackId = StackId(1);
 const WAITS: StackId = StackId(2);
 
 pub(super) fn thread(key: ThreadKey, tid: u32, comm: &str) -> Thread {
-    let info = ThreadInfo {
-        key,
-        tid,
-        pid: 42,
-        ns_tid: tid,
-        ns_pid: 42,
-        start_boot_ns: 0,
-        comm: comm.into(),
-        process: "matchd".into(),
-        cgroup: None,
-        kernel_thread: false,
-    };
+    let info = ThreadInfo::new(key, (42, "matchd"), (tid, comm));
     let ledger = LedgerDelta::new(key, EpochSecond(0));
     Thread {
         info,

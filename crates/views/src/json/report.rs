@@ -164,7 +164,10 @@ struct ThreadJson<'a> {
     comm: &'a str,
     process: &'a str,
     cgroup: Option<&'a str>,
+    /// The id of its container.
     container: Option<String>,
+    /// The container in Kubernetes: `NAMESPACE/POD/CONTAINER`.
+    pod: Option<String>,
     start_ns: u64,
     end_ns: u64,
     /// For how long it was observed.
@@ -196,6 +199,7 @@ impl<'a> ThreadJson<'a> {
             process: &info.process,
             cgroup: info.cgroup.as_deref(),
             container: info.container(),
+            pod: info.pod_name(),
             start_ns: all.clock.epoch_from_mono(thread.start).0,
             end_ns: all.clock.epoch_from_mono(thread.end).0,
             wall_ns: account.wall_ns,

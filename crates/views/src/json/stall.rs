@@ -35,6 +35,10 @@ pub(crate) struct StallJson<'a> {
     pid: u32,
     tid: u32,
     comm: &'a str,
+    /// The id of the thread's container.
+    container: Option<&'a str>,
+    /// The container in Kubernetes: `NAMESPACE/POD/CONTAINER`.
+    pod: Option<&'a str>,
     #[schemars(schema_with = "schema::stall_kinds")]
     kind: &'static str,
     #[schemars(schema_with = "schema::stall_reasons")]
@@ -90,6 +94,8 @@ impl<'a> StallJson<'a> {
             pid: stall.pid,
             tid: stall.tid,
             comm: &stall.comm,
+            container: surroundings.container.as_deref(),
+            pod: surroundings.pod.as_deref(),
             kind: stall.kind.name(),
             reason: stall.reason.name(),
             voluntary: stall.voluntary,

@@ -8,7 +8,7 @@ use wallprof_model::event::{Fault, Mapping, Peer, WaitedFile};
 use wallprof_model::profile::{
     BoundAtFirstCall, LockRecord, RecordingInfo, ResolvedStack, StallRecord, WakerRecord,
 };
-use wallprof_model::{Reason, StallReason, ThreadRef};
+use wallprof_model::{Reason, StallReason, ThreadRef, short_container};
 
 use super::stack::write_stack;
 use crate::line::{Word, write_wrapped};
@@ -72,6 +72,10 @@ impl<'a> StallsText<'a> {
         stall: &StallRecord,
         surroundings: &Surroundings,
     ) -> io::Result<()> {
+        if let Some(container) = &surroundings.container {
+            let name = surroundings.pod.as_deref().unwrap_or_else(|| short_container(container));
+            self.write_fact(out, "container", vec![Word::plain(self.style.name(name))])?;
+        }
         self.write_facts(out, stall)?;
         self.write_surroundings(out, stall, surroundings)?;
         self.write_stacks(out, stall.user.as_ref(), stall.kernel.as_ref(), "")?;

@@ -8,7 +8,6 @@ mod commands;
 mod ctl;
 mod drawings;
 mod freshness;
-mod pods;
 mod service;
 mod settings;
 mod signals;

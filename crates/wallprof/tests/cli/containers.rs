@@ -10,17 +10,18 @@ use wallprof_testkit::program::{refused, wallprof};
 
 use crate::fixture;
 
-/// Of four threads: the first is in this container, the second in another one, the others in none.
+/// Of four threads: the first is in this container, the second in another one, of a pod, the others in none.
 const FIRST: &str = "aaaa";
 const SECOND: &str = "bbbb";
+const POD: &str = "shop/web-1/nginx";
 
 fn recording() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("fixture.db");
-    let id = |start: &str| Some(format!("/docker/{start}{}", "0".repeat(60)));
+    let in_container = |start: &str, pod| Some((format!("/docker/{start}{}", "0".repeat(60)), pod));
     fixture::write_in(&path, 4, |number| match number {
-        0 => id(FIRST),
-        1 => id(SECOND),
+        0 => in_container(FIRST, None),
+        1 => in_container(SECOND, Some(POD)),
         _ => None,
     });
     (folder, path)
@@ -59,6 +60,28 @@ fn report_is_of_the_threads_in_the_container() {
     assert!(!findings(&first).contains("4 times"), "{}", findings(&first));
     let text = |container| output(&with(container, &["report", path.to_str().unwrap()]));
     assert!(text(None).contains("8.00 ms") && !text(Some("bbbb*")).contains("8.00 ms"));
+}
+
+#[test]
+fn container_is_named_by_its_pod() {
+    let (_folder, path) = recording();
+    let file = path.to_str().unwrap();
+    let report = json(&["report", "--json", file, "--container", "shop/*"]);
+    assert_eq!(tids(&report["threads"]), [101]);
+    let in_report = &report["threads"][0];
+    let stall = json(&["stalls", "--json", file, "--container", "*/web-1/*"]);
+    for named in [in_report, &stall] {
+        assert_eq!(named["pod"], POD);
+        assert!(named["container"].as_str().unwrap().starts_with(SECOND), "its id: {named}");
+    }
+    let other = json(&["stalls", "--json", file, "--container", "aaaa*"]);
+    assert_eq!(other["pod"], Value::Null);
+    let facts = |container| output(&["stalls", "--each", file, "--container", container]);
+    let names =
+        |text: &str, name: &str| text.lines().any(|line| line.split_whitespace().eq(["container", name]));
+    assert!(names(&facts("bbbb*"), POD) && names(&facts("aaaa*"), "aaaa00000000"), "{}", facts("*"));
+    let refused = refused(&["report", file, "--container", "shop/web-2/*"], 1);
+    assert!(refused.contains(POD), "{refused}");
 }
 
 #[test]

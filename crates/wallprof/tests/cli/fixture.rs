@@ -2,6 +2,7 @@
 //! A small recording with names that somebody chose to do harm.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use wallprof_model::event::{LedgerDelta, Stall};
 use wallprof_model::{
@@ -22,8 +23,8 @@ pub fn write(path: &Path, threads: u32) {
     write_in(path, threads, |_| None);
 }
 
-/// The same with threads in control groups.
-pub fn write_in(path: &Path, threads: u32, cgroup: impl Fn(u32) -> Option<String>) {
+/// The same with threads in control groups, each with the pod of its container.
+pub fn write_in(path: &Path, threads: u32, group: impl Fn(u32) -> Option<(String, Option<&'static str>)>) {
     let start = RecordingStart {
         start: START,
         clock: Some(ClockAnchor { mono: START, epoch: EpochNs(EPOCH_START) }),
@@ -36,7 +37,9 @@ pub fn write_in(path: &Path, threads: u32, cgroup: impl Fn(u32) -> Option<String
     let mut take = |event| recorder.take(event).expect("the event is taken");
     for number in 0..threads {
         let key = ThreadKey(number);
-        take(Event::Thread(ThreadInfo { cgroup: cgroup(number), ..thread(key) }));
+        let (cgroup, pod) = group(number).unzip();
+        let pod = pod.flatten().map(|pod| Arc::new(pod.parse().expect("the names of a pod")));
+        take(Event::Thread(ThreadInfo { cgroup, pod, ..thread(key) }));
         take(Event::ThreadSeen { thread: key, from: START });
         take(Event::Ledger(ledger(key)));
         let ms = if number == 0 { 5 } else { 1 };
@@ -47,18 +50,7 @@ pub fn write_in(path: &Path, threads: u32, cgroup: impl Fn(u32) -> Option<String
 }
 
 fn thread(key: ThreadKey) -> ThreadInfo {
-    ThreadInfo {
-        key,
-        tid: 100 + key.0,
-        pid: 100,
-        ns_tid: 100 + key.0,
-        ns_pid: 100,
-        start_boot_ns: 1,
-        comm: HOSTILE_NAME.into(),
-        process: HOSTILE_NAME.into(),
-        cgroup: None,
-        kernel_thread: false,
-    }
+    ThreadInfo { start_boot_ns: 1, ..ThreadInfo::new(key, (100, HOSTILE_NAME), (100 + key.0, HOSTILE_NAME)) }
 }
 
 fn ledger(key: ThreadKey) -> LedgerDelta {

@@ -50,16 +50,8 @@ impl Written<'_> {
         let frame = Frame { kind: FrameKind::Native, module: Some(ModuleId(1)), address: 0x1000 };
         vec![
             Event::Thread(ThreadInfo {
-                key: ThreadKey(1),
-                tid: 100,
-                pid: 100,
-                ns_tid: 100,
-                ns_pid: 100,
                 start_boot_ns: 1,
-                comm: self.process.into(),
-                process: self.process.into(),
-                cgroup: None,
-                kernel_thread: false,
+                ..ThreadInfo::new(ThreadKey(1), (100, self.process), (100, self.process))
             }),
             Event::Module { id: ModuleId(1), module: Module { path: "/bin/app".into(), build_id: None } },
             Event::Frame { id: FrameId(1), frame },

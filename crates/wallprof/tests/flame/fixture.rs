@@ -127,18 +127,7 @@ fn definitions() -> Vec<Event> {
 }
 
 fn thread(key: ThreadKey, comm: &str) -> ThreadInfo {
-    ThreadInfo {
-        key,
-        tid: 100 + key.0,
-        pid: 100,
-        ns_tid: 100 + key.0,
-        ns_pid: 100,
-        start_boot_ns: 1,
-        comm: comm.into(),
-        process: "server".into(),
-        cgroup: None,
-        kernel_thread: false,
-    }
+    ThreadInfo { start_boot_ns: 1, ..ThreadInfo::new(key, (100, "server"), (100 + key.0, comm)) }
 }
 
 fn seconds(second: u32) -> Vec<Event> {

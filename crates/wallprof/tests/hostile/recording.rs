@@ -165,16 +165,9 @@ fn stacks() -> Vec<Event> {
 
 fn thread(key: ThreadKey) -> Vec<Event> {
     let info = ThreadInfo {
-        key,
-        tid: 100 + key.0,
-        pid: 100,
-        ns_tid: 100 + key.0,
-        ns_pid: 100,
         start_boot_ns: 1,
-        comm: format!("worker-{}", key.0),
-        process: "server".into(),
         cgroup: Some("/system.slice".into()),
-        kernel_thread: false,
+        ..ThreadInfo::new(key, (100, "server"), (100 + key.0, format!("worker-{}", key.0)))
     };
     let mut blocked_ns = [0; Reason::COUNT];
     blocked_ns[Reason::Lock as usize] = 100_000_000;

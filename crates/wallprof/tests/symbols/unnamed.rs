@@ -32,18 +32,7 @@ fn recorded(split: &Split, build_id: Option<Vec<u8>>, missing: Option<MissingFil
     let recording = RecordingStart { start, source: "live".into(), cpus: 1, ..RecordingStart::default() };
     let mut recorder = Recorder::create(&path, &recording).expect("created");
     let mut take = |event| recorder.take(event).expect("taken");
-    let thread = ThreadInfo {
-        key: ThreadKey(1),
-        tid: 10,
-        pid: 10,
-        ns_tid: 10,
-        ns_pid: 10,
-        start_boot_ns: 5,
-        comm: "app".into(),
-        process: "app".into(),
-        cgroup: None,
-        kernel_thread: false,
-    };
+    let thread = ThreadInfo { start_boot_ns: 5, ..ThreadInfo::new(ThreadKey(1), (10, "app"), (10, "app")) };
     take(Event::Thread(thread));
     take(Event::ThreadSeen { thread: ThreadKey(1), from: start });
     take(Event::Module { id: ModuleId(0), module: Module { path: "/nowhere/app".into(), build_id } });

@@ -11,8 +11,8 @@ use wallprof_model::event::{LatencyDelta, LedgerDelta, OffCpuDelta, Stall};
 use wallprof_model::histogram::Cell;
 use wallprof_model::profile::KeptStall;
 use wallprof_model::{
-    ClockAnchor, EpochNs, EpochSecond, Event, IntrusionDelta, Loss, Metric, MonoNs, PodContainers, Span,
-    SpanBudgets, SpanDelta, StallKind, StallReason, ThreadInfo, ThreadKey, short_container,
+    ClockAnchor, EpochNs, EpochSecond, Event, IntrusionDelta, Loss, Metric, MonoNs, Span, SpanBudgets,
+    SpanDelta, StallKind, StallReason, ThreadInfo, ThreadKey,
 };
 
 use crate::durations::{Durations, Exemplar, Shown};
@@ -51,8 +51,6 @@ pub struct StallSum {
 /// The names of a thread; kept a little longer than the thread lives.
 struct NamedThread {
     owner: Arc<Owner>,
-    /// The whole id. `None`: outside of containers, or containers are no label.
-    container: Option<String>,
     tid: u32,
     relevance: Relevance,
     /// The flush after which it ended.
@@ -74,7 +72,6 @@ pub struct Metrics {
     /// Nobody chose the threads: idle ones raise no severity.
     watches_all: bool,
     labels_containers: bool,
-    pods: PodContainers,
     names: HashMap<String, Arc<str>>,
     threads: HashMap<ThreadKey, NamedThread>,
     without_id: VecDeque<StallWithoutId>,
@@ -112,7 +109,6 @@ impl Metrics {
             severities,
             watches_all: false,
             labels_containers: false,
-            pods: PodContainers::default(),
             names,
             threads: HashMap::new(),
             without_id: VecDeque::new(),
@@ -150,19 +146,6 @@ impl Metrics {
     /// Threads of different containers have different series, if `labels`.
     pub fn with_containers(self, labels: bool) -> Self {
         Metrics { labels_containers: labels, ..self }
-    }
-
-    /// Series of these containers have the names of their pods from now on.
-    pub fn set_pods(&mut self, pods: PodContainers) {
-        for named in self.threads.values_mut() {
-            // The container of a thread that runs on for a while after its pod's files are gone keeps its names.
-            let Some(of) = named.container.as_deref().and_then(|id| pods.get(id)) else { continue };
-            let container = Some(Container::InPod(Arc::clone(of)));
-            if named.owner.container != container {
-                named.owner = Arc::new(Owner { container, ..(*named.owner).clone() });
-            }
-        }
-        self.pods = pods;
     }
 
     /// Spans are counted that last longer than the budget of their kind.
@@ -312,20 +295,16 @@ impl Metrics {
     }
 
     fn thread(&mut self, info: &ThreadInfo) {
-        let container = self.labels_containers.then(|| info.container()).flatten();
-        let owner = Owner {
-            process: info.process.clone(),
-            thread: info.comm.clone(),
-            container: container.as_deref().map(|id| shown_container(id, &self.pods)),
-        };
+        let container = self.labels_containers.then(|| Container::of(info)).flatten();
+        let owner = Owner { process: info.process.clone(), thread: info.comm.clone(), container };
         match self.threads.get_mut(&info.key) {
             Some(named) if *named.owner == owner => {}
-            Some(named) => (named.owner, named.container) = (Arc::new(owner), container),
+            Some(named) => named.owner = Arc::new(owner),
             None => {
                 let relevance = Relevance::of(info);
                 self.threads.insert(
                     info.key,
-                    NamedThread { owner: Arc::new(owner), container, tid: info.tid, relevance, ended: None },
+                    NamedThread { owner: Arc::new(owner), tid: info.tid, relevance, ended: None },
                 );
             }
         }
@@ -483,13 +462,6 @@ impl Metrics {
         if let Some(durations) = series {
             durations.set_exemplar(exemplar);
         }
-    }
-}
-
-fn shown_container(id: &str, pods: &PodContainers) -> Container {
-    match pods.get(id) {
-        Some(of) => Container::InPod(Arc::clone(of)),
-        None => Container::Short(short_container(id).to_owned()),
     }
 }
 

@@ -14,22 +14,15 @@ pub(crate) fn thread(key: u32, process: &str, comm: &str) -> Event {
 }
 
 pub(crate) fn thread_in(key: u32, process: &str, comm: &str, cgroup: &str) -> Event {
-    Event::Thread(ThreadInfo { cgroup: Some(cgroup.into()), ..info(key, process, comm) })
+    Event::Thread(info_in(key, process, comm, cgroup))
+}
+
+pub(crate) fn info_in(key: u32, process: &str, comm: &str, cgroup: &str) -> ThreadInfo {
+    ThreadInfo { cgroup: Some(cgroup.into()), ..info(key, process, comm) }
 }
 
 fn info(key: u32, process: &str, comm: &str) -> ThreadInfo {
-    ThreadInfo {
-        key: ThreadKey(key),
-        tid: key,
-        pid: key,
-        ns_tid: key,
-        ns_pid: key,
-        start_boot_ns: 0,
-        comm: comm.into(),
-        process: process.into(),
-        cgroup: None,
-        kernel_thread: false,
-    }
+    ThreadInfo::new(ThreadKey(key), (key, process), (key, comm))
 }
 
 pub(crate) fn stall(key: u32, start: u64, ns: u64) -> Stall {

@@ -19,18 +19,7 @@ const KEEPER: ThreadKey = ThreadKey(2);
 const LOCK: StallReason = StallReason::Blocked(Reason::Lock);
 
 fn thread(key: ThreadKey, tid: u32, comm: &str) -> Thread {
-    let info = ThreadInfo {
-        key,
-        tid,
-        pid: 42,
-        ns_tid: tid,
-        ns_pid: 42,
-        start_boot_ns: 0,
-        comm: comm.into(),
-        process: "matchd".into(),
-        cgroup: None,
-        kernel_thread: false,
-    };
+    let info = ThreadInfo::new(key, (42, "matchd"), (tid, comm));
     let ledger = LedgerDelta::new(key, EpochSecond(0));
     let latency: std::collections::BTreeMap<_, Histogram> = Default::default();
     Thread { info, start: MonoNs(0), end: MonoNs(100), ledger, latency, stalls: 0 }

@@ -26,7 +26,6 @@ use wallprof_watch::{Activity, Budget, FlushInterval, Metrics, Notice, Notifier,
 
 use super::commands::Inbox;
 use super::freshness::Freshness;
-use super::pods::PodFiles;
 use super::settings::Settings;
 use super::signals::Signals;
 use super::snapshots::Snapshots;
@@ -49,8 +48,6 @@ const SECOND_NS: u64 = 1_000_000_000;
 const LATE_NS: u64 = 10_000_000;
 /// Limit on failed seconds in a row.
 const MAX_FAILURES: u32 = 60;
-/// The kubelet's links to the logs of its containers.
-const CONTAINER_LOGS: &str = "/var/log/containers";
 
 pub struct Service {
     args: WatchArgs,
@@ -65,8 +62,6 @@ pub struct Service {
     budget: Budget,
     snapshots: Snapshots,
     tables: Option<Tables>,
-    /// `None`: containers are no label.
-    pod_files: Option<PodFiles>,
     flush_interval: FlushInterval,
     mark_times: MarkTimes,
     freshness: Arc<Freshness>,
@@ -110,7 +105,6 @@ impl Service {
                 settings.record.rules.clone(),
             ),
             tables,
-            pod_files: settings.label_containers.then(|| PodFiles::new(CONTAINER_LOGS)),
             budget,
             settings,
             engine,
@@ -209,9 +203,6 @@ impl Service {
 
     /// Drains the rings. Flushes the complete seconds if that is due, or `at_once`.
     fn drain(&mut self, at_once: bool) -> Result<(), Failure> {
-        if let Some(pods) = self.pod_files.as_mut().and_then(PodFiles::read_if_changed) {
-            lock(&self.metrics).set_pods(pods);
-        }
         let (interval, snapshot_ns) = (&self.flush_interval, self.snapshot_ns.get());
         // Other stalls may stay pending: a client that reads them causes a flush. Readers of the file itself
         // are not noticed; they find late stalls by LATE_NS.

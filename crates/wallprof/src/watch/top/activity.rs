@@ -294,18 +294,7 @@ pub mod tests {
     use wallprof_model::{StackId, ThreadRef};
 
     pub fn info(key: u32, comm: &str) -> ThreadInfo {
-        ThreadInfo {
-            key: ThreadKey(key),
-            tid: 100 + key,
-            pid: 100,
-            ns_tid: 100 + key,
-            ns_pid: 100,
-            start_boot_ns: 0,
-            comm: comm.into(),
-            process: "shop".into(),
-            cgroup: None,
-            kernel_thread: false,
-        }
+        ThreadInfo::new(ThreadKey(key), (100, "shop"), (100 + key, comm))
     }
 
     pub fn locked(key: u32, end_s: u64, late_ms: u64) -> Stall {

@@ -12,10 +12,19 @@ use wallprof_model::PodContainers;
 /// A kubelet runs some hundred containers.
 const MAX_FILES: usize = 10_000;
 
+/// The kubelet's links to the logs of its containers.
+const CONTAINER_LOGS: &str = "/var/log/containers";
+
 /// The folder of the links, and when it was read.
 pub struct PodFiles {
     folder: PathBuf,
     changed: Option<SystemTime>,
+}
+
+impl Default for PodFiles {
+    fn default() -> Self {
+        PodFiles::new(CONTAINER_LOGS)
+    }
 }
 
 impl PodFiles {
