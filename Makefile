@@ -9,6 +9,7 @@
 #   make lint      formatting and warnings of Rust and C; the tests of the gate itself
 #   make doc       the documentation of all crates, in target/doc; a warning is an error
 #   make deny      licences, sources and duplicates of the dependencies, by deny.toml
+#   make freeze VERSION=V RECORDING=FILE   writes what a release promises into tests/frozen: docs/releasing.md
 #   make third-party   writes THIRD-PARTY, the licences of the libraries in the binary, by about.toml
 #   make packages  target/packages: tar.gz, .deb, OCI image, bill of materials and sums of the release
 #   make packaging-tools   installs cargo-deb and cargo-cyclonedx in the versions that packages are made with
@@ -36,6 +37,7 @@
 #   make complete  the share of complete stacks in real software: half a minute of servers, compiled and JIT programs
 #   make systemd   runs the service of contrib/ under the real systemd, in a container
 #   make kubernetes   validates contrib/kubernetes, and runs `watch` with the rights of its DaemonSet, as root
+#   make kubernetes-tools   builds helm and kubeconform for that, with Go
 #   make kernels   records the lock scenario on Debian's kernels in an emulator, and writes docs/kernels.md
 #   make kernel KERNEL=6.1   the same on one of them
 
@@ -73,6 +75,8 @@ SOAK_PACKAGES := gcc libc6-dev redis-server redis-tools stress-ng
 CARGO_DEB := 3.8.0
 CARGO_CYCLONEDX := 0.5.9
 CARGO_ABOUT := 0.9.3
+HELM := v3.18.4
+KUBECONFORM := v0.8.0
 
 why_clang-19 := compiles the BPF programs
 why_gcc := links, and compiles SQLite and the scenarios
@@ -147,7 +151,7 @@ RELEASE_FLAGS = -C target-feature=+crt-static --remap-path-prefix=$(CURDIR)=/wal
 # table that crates/probe/src/lib.rs asks for.
 DIST_FLAGS = $(RELEASE_FLAGS) -C link-arg=-Wl,-z,pack-relative-relocs,--icf=safe,-O2
 
-.PHONY: confirm rerecord rerecord-causes goldens kubernetes kubernetes-packages packages packaging-tools packages-test packages-twice install-test demo test gate repeat verify kernel deny third-party doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle idle-trixie causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
+.PHONY: confirm rerecord rerecord-causes goldens kubernetes kubernetes-packages kubernetes-tools packages packaging-tools packages-test packages-twice install-test demo test gate repeat verify kernel deny third-party freeze doc bench bench-check bench-baseline causality fuzz-smoke hostile neighbours soak truth peers reproducible idle idle-trixie causes causes-quick causes-trixie complete readers fleet trials lint release kernels systemd scenarios rust
 .PHONY: packaging-packages packages-test-packages packages-twice-packages build-packages test-packages lint-packages kernel-packages systemd-packages reader-packages fleet-packages bench-packages probe-bench-packages fuzz-packages truth-packages peers-packages neighbour-packages soak-packages idle-packages causes-packages causes-quick-packages trixie-packages
 
 # The checks of readers, systemd and one kernel take the binary that WALLPROF names, or a release.
@@ -204,6 +208,12 @@ deny: rust
 	else echo "The list of known vulnerabilities cannot be fetched here: not checked." >&2; fi
 
 # Names and versions in it are compared with Cargo.lock by a test.
+# docs/releasing.md.
+freeze:
+	@[ -n "$(VERSION)" ] && [ -f "$(RECORDING)" ] || { echo "usage: make freeze VERSION=0.2.0 RECORDING=FILE, a recording of the scenario lock" >&2; exit 2; }
+	WALLPROF_FREEZE=$(VERSION) WALLPROF_FREEZE_RECORDING=$(abspath $(RECORDING)) \
+		cargo test --profile demo --workspace --test cli frozen -- --test-threads=1
+
 third-party: rust
 	@cargo about --version > /dev/null 2>&1 || { echo "cargo-about is missing: cargo install --locked cargo-about@$(CARGO_ABOUT) --features cli, then run make again." >&2; exit 1; }
 	cargo about generate --locked --manifest-path crates/wallprof/Cargo.toml --config about.toml about.hbs --output-file THIRD-PARTY
@@ -336,9 +346,14 @@ kernel: $(BUILT) kernel-packages
 systemd: $(BUILT) systemd-packages
 	tests/systemd/run.sh
 
-# Not in CI: two minutes, and helm and kubeconform are not installed there. A missing program is skipped with a message.
+# A missing program is skipped with a message, and required by `make verify`. helm needs Go 1.24 or newer.
 kubernetes: $(BUILT) scenarios kubernetes-packages
-	$(SUDO) env PATH="$$PATH" tests/kubernetes/run.sh
+	$(SUDO) env PATH="$$PATH:$$(go env GOPATH 2> /dev/null)/bin" WALLPROF_REQUIRE_KUBERNETES="$$WALLPROF_REQUIRE_KUBERNETES" \
+		tests/kubernetes/run.sh
+
+kubernetes-tools:
+	go install helm.sh/helm/v3/cmd/helm@$(HELM)
+	go install github.com/yannh/kubeconform/cmd/kubeconform@$(KUBECONFORM)
 
 scenarios: build-packages
 	$(MAKE) --no-print-directory -C scenarios

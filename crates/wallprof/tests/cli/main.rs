@@ -8,6 +8,7 @@ mod containers;
 mod demo;
 mod doctor;
 mod fixture;
+mod frozen;
 mod held;
 mod neighbours;
 mod promises;
