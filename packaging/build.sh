@@ -55,6 +55,13 @@ stage_licences() { # FOLDER
     } >> "$1/NOTICE" || fail 'libelf-dev, libc6-dev and zlib1g-dev are not installed: make build-packages'
 }
 
+# With the pictures and the sources that the pages refer to. tests/packages finds a link that leads nowhere.
+stage_pages() { # FOLDER
+    cp README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md SECURITY.md "$1/"
+    git ls-files -z contrib docs include crates/span/examples crates/recording/sql/tables.sql \
+        crates/page/web/vendor/uplot/ORIGIN.md tests/kubernetes/run.sh | xargs -0 cp --parents -t "$1"
+}
+
 stage_archive() { # FOLDER
     install -D "$RELEASE/wallprof" "$1/bin/wallprof"
     install -d "$1/share/man/man1" "$1/share/bash-completion/completions" "$1/share/zsh/site-functions" \
@@ -63,11 +70,8 @@ stage_archive() { # FOLDER
     install -m 644 "$RELEASE/completions/wallprof.bash" "$1/share/bash-completion/completions/wallprof"
     install -m 644 "$RELEASE/completions/_wallprof" "$1/share/zsh/site-functions/"
     install -m 644 "$RELEASE/completions/wallprof.fish" "$1/share/fish/vendor_completions.d/"
-    cp README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md SECURITY.md "$1/"
+    stage_pages "$1"
     cp -r "$STAGE/licences/." "$1/"
-    # With the pictures and the sources that the pages refer to. tests/packages finds a link that leads nowhere.
-    git ls-files -z contrib docs include crates/span/examples crates/recording/sql/tables.sql \
-        crates/page/web/vendor/uplot/ORIGIN.md tests/kubernetes/run.sh | xargs -0 cp --parents -t "$1"
     cp "$OUT/$name.cdx.json" "$1/bom.cdx.json"
 }
 
@@ -86,10 +90,9 @@ stage_debian() { # FOLDER
     printf 'wallprof (%s-1) unstable; urgency=medium\n\n  * What has changed: /usr/share/doc/wallprof/changelog.gz\n\n -- %s  %s\n' \
         "$version" "$(sed -n 's/^maintainer = "\(.*\)"/\1/p' crates/wallprof/Cargo.toml)" \
         "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" > "$1/changelog"
-    cp README.md docs/licences.md docs/install.md "$doc/"
+    stage_pages "$doc"
+    cp -r "$STAGE/licences/." "$doc/"
     packed < CHANGELOG.md > "$doc/changelog.gz"
-    packed < THIRD-PARTY > "$doc/THIRD-PARTY.gz"
-    packed < "$STAGE/licences/NOTICE" > "$doc/NOTICE.gz"
 }
 
 # The crates of the binary with their versions, licences and sums. Its number and time are those of the commit.

@@ -87,7 +87,9 @@ try_package() {
     for file in $(grep -o '/usr/share/[A-Za-z0-9./-]*[A-Za-z0-9]' "$store/root/usr/share/doc/wallprof/copyright"); do
         [[ -s $store/root$file ]] || fail "copyright names $file, which is not there"
     done
-    has_notices < <(zcat "$store/root/usr/share/doc/wallprof/NOTICE.gz") || fail 'NOTICE.gz lacks a library'
+    has_notices < "$store/root/usr/share/doc/wallprof/NOTICE" || fail 'NOTICE of the package lacks a library'
+    tests/packages/links.py "$store/root/usr/share/doc/wallprof" > "$store/links" ||
+        fail "links that lead nowhere in the package: $(cat "$store/links")"
     in_root systemctl is-enabled wallprof > "$store/enabled" 2>&1 && fail 'the service is enabled'
     # It says what to edit, and does not start.
     in_root wallprof watch --config /etc/wallprof.toml > "$store/watch" 2>&1 && fail 'it watches without a target'

@@ -18,6 +18,12 @@
 //! This is `include/wallprof.h` in Rust: a process may use both, also from several libraries. Its memory has the
 //! layout that is documented there. Outside of Linux on x86-64 and aarch64, spans do nothing.
 
+#![warn(missing_docs)]
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod shared;
 

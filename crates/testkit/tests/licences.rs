@@ -14,14 +14,32 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
 }
 
-/// The ends of the names of sources. Web pages, styles and `zoom.js` become parts of what users make.
-const SOURCES: [&str; 13] = ["rs", "c", "cc", "h", "go", "java", "js", "mjs", "py", "sh", "rb", "sql", "jq"];
+/// The ends of the names of sources. Scripts have any name, and begin with `#!`.
+const SOURCES: [&str; 20] = [
+    "Makefile", "c", "cc", "css", "go", "h", "html", "java", "jq", "js", "mjs", "py", "rb", "rs", "service",
+    "sh", "sql", "toml", "yaml", "yml",
+];
+const FOLDERS: [&str; 12] = [
+    ".cargo",
+    ".ci",
+    ".github",
+    "benches",
+    "bpf",
+    "contrib",
+    "crates",
+    "fuzz",
+    "include",
+    "packaging",
+    "scenarios",
+    "tests",
+];
 const HEAD_LINES: usize = 2;
 
 /// `None`: not a source of wallprof's own.
-fn expected_licence(name: &str) -> Option<&'static str> {
-    let is_source = SOURCES.contains(&name.rsplit_once('.')?.1);
-    if !is_source || name.contains("/vendor/") || name == "crates/views/src/diff/zoom.js" {
+fn expected_licence(name: &str, text: &[u8]) -> Option<&'static str> {
+    let last = name.rsplit('/').next()?;
+    let is_source = SOURCES.contains(&last.rsplit('.').next()?) || text.starts_with(b"#!");
+    if !is_source || name.contains("/vendor/") {
         return None;
     }
     let is_in = |folders: &[&str]| folders.iter().any(|folder| name.starts_with(folder));
@@ -36,22 +54,26 @@ fn expected_licence(name: &str) -> Option<&'static str> {
 fn each_source_file_names_its_licence() {
     let root = root();
     let mut files = Vec::new();
-    for folder in ["benches", "bpf", "crates", "fuzz", "include", "scenarios", "tests"] {
+    for folder in FOLDERS {
         add_files(&root.join(folder), &mut files);
     }
+    let beside = fs::read_dir(&root).expect("the repository").map(|entry| entry.expect("an entry").path());
+    files.extend(beside.filter(|path| path.is_file()));
     let (mut seen, mut without) = (0, Vec::new());
     for file in files {
         let name = file.strip_prefix(&root).expect("a file of the repository").to_str().expect("UTF-8");
-        let Some(licence) = expected_licence(name) else { continue };
-        let text = fs::read_to_string(&file).expect("a source file");
+        let bytes = fs::read(&file).expect("a file");
+        let Some(licence) = expected_licence(name, &bytes) else { continue };
+        let text = String::from_utf8(bytes).expect("a source is text");
         let expected = format!("SPDX-License-Identifier: {licence}");
-        let names_it = |line: &str| line.trim_end_matches(" */").ends_with(&expected);
+        let names_it =
+            |line: &str| line.trim_end_matches(" */").trim_end_matches(" -->").ends_with(&expected);
         seen += 1;
         if !text.lines().take(HEAD_LINES).any(names_it) {
             without.push(name.to_owned());
         }
     }
-    assert!(seen > 1_000, "only {seen} files under {}", root.display());
+    assert!(seen > 1_400, "only {seen} files under {}", root.display());
     assert!(without.is_empty(), "their first lines do not name the licence that they have: {without:#?}");
 }
 
