@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Follows the code that Java's virtual machines make: for each process with one, a thread reads its code cache at
-//! intervals, and hands over unwind tables and names.
+//! intervals, and hands over unwind tables and names. Likewise the trampolines of CPython, which have names elsewhere: a
+//! thread reads them when the process has mapped some.
 //!
 //! A process may delay a read of its memory for as long as it likes. Each has a thread of its own, so that no other
 //! process waits for it, nor the end of the recording.
@@ -24,6 +25,7 @@ use wallprof_unwind::Table;
 
 use crate::follower::lock;
 use crate::known::{ChangedCode, KnownProcesses};
+use crate::trampolines;
 
 /// The library that holds the virtual machine.
 const LIBRARY: &str = "libjvm.so";
@@ -58,6 +60,8 @@ const MOST_NAMED_AT_END: usize = 16 << 10;
 const MOST_TRIES: u32 = 4;
 /// Bytes of the names at one frame: further callers that have it as a part are left out, but for the last one.
 const MOST_NAMES: usize = 8 << 10;
+/// How often the mappings of an interpreter of Python are read until trampolines are there.
+const PYTHON_TRIES: u32 = 5;
 /// The name of a frame of the interpreter whose method has none.
 const INTERPRETER: &str = "Interpreter";
 
@@ -88,12 +92,16 @@ pub(crate) struct JavaReaders {
     bell: Arc<PipeWriter>,
     /// Where the variables lie in a library; `None`: it does not export them.
     libraries: HashMap<ModuleId, Option<Variables>>,
+    /// Which modules are interpreters of Python.
+    interpreters: HashMap<ModuleId, bool>,
     /// Processes that are not read, since the last time they were counted.
     refused: u64,
 }
 
 struct Reader {
     exec_id: u32,
+    /// Of Python: the mappings that are read. Empty: a virtual machine of Java.
+    mappings: Vec<(u64, u64)>,
     owner: Owner,
     is_first: bool,
     /// The table is wanted again, though nothing has changed.
@@ -102,6 +110,8 @@ struct Reader {
 }
 
 enum ReaderState {
+    /// The thread has read all that there is, and has ended.
+    HasRead,
     /// The thread reads at once when it receives something, and ends when the sender is dropped.
     Reads { wake: Sender<()> },
     /// Too many processes are read.
@@ -120,17 +130,38 @@ impl JavaReaders {
     pub(crate) fn new(known: Arc<Mutex<KnownProcesses>>) -> io::Result<Self> {
         let (sender, results) = channel();
         let (done, bell) = io::pipe()?;
-        let (readers, libraries, bell) = (HashMap::new(), HashMap::new(), Arc::new(bell));
-        Ok(JavaReaders { known, readers, results, sender, done, bell, libraries, refused: 0 })
+        let (readers, libraries, interpreters) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let bell = Arc::new(bell);
+        Ok(JavaReaders { known, readers, results, sender, done, bell, libraries, interpreters, refused: 0 })
     }
 
-    /// Starts a thread for a process that has mapped the library, unless it has one. `Err`: the owner of the library's
-    /// file has no time left.
+    /// Starts a thread for a process that has mapped the library, or an interpreter of Python and code that is in no file,
+    /// unless it has one. `Err`: to be asked again, since the owner of the library's file has no time left, or a
+    /// thread still reads.
     pub(crate) fn follow(&mut self, code: &ChangedCode) -> Result<(), ()> {
-        if self.readers.get(&code.pid).is_some_and(|reader| reader.exec_id == code.exec_id) {
+        let is_known = |reader: &&Reader| reader.exec_id == code.exec_id;
+        let has_java =
+            self.readers.get(&code.pid).filter(is_known).is_some_and(|reader| reader.mappings.is_empty());
+        if has_java {
             return Ok(());
         }
+        let mappings = self.mappings_of_python(code);
+        if let Some(reader) = self.readers.get(&code.pid).filter(is_known) {
+            return match reader.mappings == mappings || mappings.is_empty() {
+                true => Ok(()),
+                // What came since is read afterwards.
+                false if reader.is_reading() => Err(()),
+                false => {
+                    self.start_python(code, mappings, false);
+                    Ok(())
+                }
+            };
+        }
         self.forget_process(code.pid);
+        if !mappings.is_empty() {
+            self.start_python(code, mappings, true);
+            return Ok(());
+        }
         for range in &code.ranges {
             let Some(module) = range.module else { continue };
             let Some(variables) = self.variables(module)? else { continue };
@@ -138,6 +169,66 @@ impl JavaReaders {
             break;
         }
         Ok(())
+    }
+
+    /// The mappings of code that is in no file, where a module is an interpreter of Python.
+    fn mappings_of_python(&mut self, code: &ChangedCode) -> Vec<(u64, u64)> {
+        let nameless = code.ranges.iter().filter(|range| range.module.is_none());
+        let mappings: Vec<_> = nameless.map(|range| (range.start, range.end)).collect();
+        let (known, interpreters) = (&self.known, &mut self.interpreters);
+        let is_interpreter = |module: ModuleId| {
+            *interpreters.entry(module).or_insert_with(|| {
+                let known = lock(known);
+                known.processes.module(module).is_some_and(|module| trampolines::is_interpreter(&module.path))
+            })
+        };
+        let has_any =
+            !mappings.is_empty() && code.ranges.iter().filter_map(|range| range.module).any(is_interpreter);
+        if has_any { mappings } else { Vec::new() }
+    }
+
+    /// Starts a thread that reads the trampolines in these mappings.
+    fn start_python(&mut self, code: &ChangedCode, mappings: Vec<(u64, u64)>, is_first: bool) {
+        let state = match self.spawn_python(code, &mappings) {
+            Ok(wake) => ReaderState::Reads { wake },
+            Err(_) => {
+                self.refused += 1;
+                ReaderState::Refused
+            }
+        };
+        let is_first = is_first && matches!(state, ReaderState::Reads { .. });
+        let (exec_id, owner, again) = (code.exec_id, code.owner, Arc::default());
+        self.readers.insert(code.pid, Reader { exec_id, mappings, owner, is_first, again, state });
+    }
+
+    /// `Err`: as of [`JavaReaders::memory`].
+    fn spawn_python(&self, code: &ChangedCode, mappings: &[(u64, u64)]) -> io::Result<Sender<()>> {
+        let memory = self.memory(code)?;
+        let (wake, woken) = channel();
+        let (results, bell, known) = (self.sender.clone(), Arc::clone(&self.bell), Arc::clone(&self.known));
+        let (pid, exec_id, owner, mappings) = (code.pid, code.exec_id, code.owner, mappings.to_owned());
+        let run = move || {
+            let mut found = None;
+            // A mapping is seen before it is filled.
+            for _ in 0..PYTHON_TRIES {
+                let is_over = woken.recv_timeout(PAUSE) == Err(RecvTimeoutError::Disconnected);
+                if is_over || !lock(&known).has_time(owner) {
+                    break;
+                }
+                let before_ns = clock::thread_cpu_ns();
+                found = trampolines::read(&memory, &mappings);
+                lock(&known).charge(owner, clock::thread_cpu_ns().saturating_sub(before_ns));
+                if found.is_some() {
+                    break;
+                }
+            }
+            if results.send(JavaCode { pid, exec_id, code: found }).is_ok() {
+                // Nobody may read it any more.
+                let _ = (&*bell).write(&[0]);
+            }
+        };
+        std::thread::Builder::new().name("wallprof-python".into()).spawn(run)?;
+        Ok(wake)
     }
 
     fn variables(&mut self, module: ModuleId) -> Result<Option<Variables>, ()> {
@@ -180,23 +271,29 @@ impl JavaReaders {
         };
         let (exec_id, owner) = (code.exec_id, code.owner);
         let is_first = matches!(state, ReaderState::Reads { .. });
-        self.readers.insert(code.pid, Reader { exec_id, owner, is_first, again, state });
+        let mappings = Vec::new();
+        self.readers.insert(code.pid, Reader { exec_id, mappings, owner, is_first, again, state });
     }
 
-    /// `Err`: the process may not be read (that takes the rights of a debugger), or too many are.
-    fn spawn(
-        &self,
-        code: &ChangedCode,
-        variables: Variables,
-        again: &Arc<AtomicBool>,
-    ) -> io::Result<Sender<()>> {
+    /// The memory of a process. `Err`: the process may not be read (that takes the rights of a debugger), or too many are.
+    fn memory(&self, code: &ChangedCode) -> io::Result<ProcessMemory> {
         let read = self.readers.values().filter(|reader| reader.is_reading());
         let of_user = read.clone().filter(|reader| reader.owner == code.owner);
         let most_of_user = if code.owner == Owner::System { MOST_PROCESSES } else { MOST_OF_USER };
         if read.count() >= MOST_PROCESSES || of_user.count() >= most_of_user {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        let memory = ProcessMemory(File::open(format!("/proc/{}/mem", code.pid))?);
+        Ok(ProcessMemory(File::open(format!("/proc/{}/mem", code.pid))?))
+    }
+
+    /// `Err`: as of [`JavaReaders::memory`].
+    fn spawn(
+        &self,
+        code: &ChangedCode,
+        variables: Variables,
+        again: &Arc<AtomicBool>,
+    ) -> io::Result<Sender<()>> {
+        let memory = self.memory(code)?;
         let (wake, woken) = channel();
         let thread = ReaderThread {
             pid: code.pid,
@@ -237,6 +334,7 @@ impl JavaReaders {
 
     pub(crate) fn forget_modules(&mut self, modules: &[ModuleId]) {
         self.libraries.retain(|module, _| !modules.contains(module));
+        self.interpreters.retain(|module, _| !modules.contains(module));
     }
 
     /// Becomes readable with each result.
@@ -266,6 +364,9 @@ impl JavaReaders {
                 continue;
             };
             reader.is_first = false;
+            if !reader.mappings.is_empty() {
+                reader.state = ReaderState::HasRead;
+            }
             found.push(code);
         }
         found

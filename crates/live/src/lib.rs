@@ -36,6 +36,7 @@ pub mod stalls;
 mod threads;
 mod thresholds;
 mod titles;
+mod trampolines;
 mod untracked;
 mod wait_stacks;
 mod waited_files;
