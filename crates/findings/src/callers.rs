@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use wallprof_meaning::by_stack::ByFrame;
+use wallprof_meaning::python;
 use wallprof_meaning::site::{Role, Roles, base_name};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, StackEnd, SymbolLine};
@@ -101,7 +102,13 @@ impl Callers {
     /// The functions with a name that `name` called, from it inwards. `None` where it is not here.
     pub fn inwards_of(&self, name: &str) -> Option<impl Iterator<Item = &Arc<str>>> {
         let at = self.0.iter().position(|function| *function.name() == *name)?;
-        Some(self.0[at + 1..].iter().filter_map(|function| function.symbol.as_ref()))
+        let inwards = self.0[at + 1..].iter();
+        let in_python = python::is_function(name);
+        Some(
+            inwards
+                .filter(move |function| !in_python || !function.is_of_python())
+                .filter_map(|function| function.symbol.as_ref()),
+        )
     }
 
     /// The innermost function that is one of these.
@@ -120,11 +127,23 @@ fn called_first(inside: &[Arc<Function>]) -> Option<Called> {
     if let Some((at, word)) = dispatch::called(inside.iter().map(|function| function.symbol.as_deref())) {
         return inside.get(at).map(|function| Called { name: function.name(), word: Some(word) });
     }
-    let named = inside.iter().find(|function| function.symbol.is_some());
+    // What asyncio calls says more than asyncio.
+    let of_program = inside.iter().find(|function| function.is_python() && !function.is_of_python());
+    let named = of_program.or_else(|| inside.iter().find(|function| function.symbol.is_some()));
     named.or(inside.first()).map(|function| Called { name: function.name(), word: None })
 }
 
 impl Function {
+    fn is_python(&self) -> bool {
+        self.symbol.as_deref().is_some_and(python::is_function)
+    }
+
+    /// Of the interpreter of Python, or of its standard library.
+    fn is_of_python(&self) -> bool {
+        self.symbol.as_deref().is_some_and(python::is_library)
+            || self.module.as_deref().is_some_and(python::is_machine)
+    }
+
     pub fn symbol(&self) -> Option<&Arc<str>> {
         self.symbol.as_ref()
     }

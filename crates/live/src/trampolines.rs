@@ -6,9 +6,8 @@
 //! 64 KiB. The names are in `/tmp/perf-PID.map`. On x86-64 the trampoline of CPython 3.12 and 3.13 has a frame without a
 //! frame pointer, so that its rules are needed to find its caller (Python/asm_trampoline.S, Python/perf_trampoline.c).
 
-use std::path::Path;
-
 use wallprof_hotspot::{CodeSpan, Memory};
+use wallprof_meaning::python;
 use wallprof_unwind::{CompiledCode, Rule, Table};
 
 use crate::java::ReadCode;
@@ -30,9 +29,7 @@ const MOST_PADDING: usize = 64;
 
 /// Whether a file is the interpreter, or the library that holds it.
 pub(crate) fn is_interpreter(path: &str) -> bool {
-    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    let name = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.starts_with("libpython3.") || name.starts_with("python3")
+    python::is_machine(path.strip_suffix(" (deleted)").unwrap_or(path))
 }
 
 /// The trampolines in these mappings. `None`: there are none.

@@ -8,6 +8,7 @@ pub mod by_stack;
 pub mod glob;
 pub mod interner;
 pub mod java;
+pub mod python;
 mod short_name;
 pub mod site;
 pub mod waits;

@@ -3,9 +3,14 @@
 
 use std::borrow::Cow;
 
+use crate::python;
+
 /// A demangled name without what does not help to find it: parameters, the contents of generics,
 /// symbol versions, compiler suffixes and Rust's hashes.
 pub fn short_name(symbol: &str) -> String {
+    if let Some(short) = python::short_name(symbol) {
+        return short;
+    }
     let symbol = stable_name(symbol);
     let symbol = without_result(without_suffix(&symbol));
     let mut short = String::new();

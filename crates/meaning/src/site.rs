@@ -13,6 +13,7 @@ use wallprof_model::{FrameKind, SymbolLine, is_runtime_library};
 use crate::by_stack::{ByFrame, ByStack};
 use crate::interner::Interner;
 use crate::java;
+use crate::python;
 use crate::short_name::plain_name;
 
 /// Functions named in a site.
@@ -125,6 +126,13 @@ struct Function<'a> {
 
 /// The site of a stack of these functions, leaf first.
 fn from_functions(functions: &[Function<'_>]) -> Option<Site> {
+    let is_python = |function: &Function<'_>| function.symbol.is_some_and(python::is_function);
+    let is_of_python = |function: &Function<'_>| {
+        function.symbol.is_some_and(python::is_library)
+            || function.frame.module.as_deref().is_some_and(python::is_machine)
+    };
+    // A function of the program in Python says more than the interpreter and the standard library.
+    let has_python = functions.iter().any(|function| is_python(function) && !is_of_python(function));
     // A method of the program says more than the class library, and this more than the virtual machine.
     let says = |function: &Function<'_>| match function.role {
         Role::Program => function.symbol.is_some() || function.frame.module.is_some(),
@@ -134,10 +142,11 @@ fn from_functions(functions: &[Function<'_>]) -> Option<Site> {
         let is_own = |name| java::is_library(name) && !is_thread_start(name);
         function.role == Role::JavaLibrary && function.symbol.is_some_and(is_own)
     };
-    let has_program = functions.iter().any(says);
+    let has_program = has_python || functions.iter().any(says);
     let has_method = functions.iter().any(is_method);
     let has_machine = functions.iter().any(|function| function.role == Role::JavaMachine);
     let is_plumbing = |function: &Function<'_>| match function.role {
+        _ if has_python && is_of_python(function) => true,
         Role::Program => !has_program && (has_method || has_machine),
         Role::Plumbing | Role::JavaLibrary => true,
         Role::JavaMachine => {
@@ -454,6 +463,33 @@ mod tests {
             shown(Site::of(Some(&user), None)),
             "release_order < handle_tick < main [pthread_mutex_lock]"
         );
+    }
+
+    #[test]
+    fn functions_in_python_say_more_than_the_interpreter() {
+        const PYTHON: &str = "/usr/lib/x86_64-linux-gnu/libpython3.12.so.1.0";
+        let py = |name| frame(FrameKind::Jit, "", &[name]);
+        let c = |module, name| frame(FrameKind::Native, module, &[name]);
+        let eval = || c(PYTHON, "_PyEval_EvalFrameDefault");
+        let asleep = [c(LIBC, "clock_nanosleep"), c(PYTHON, "pysleep"), c(PYTHON, "time_sleep"), eval()];
+        let shown_of = |callers: &[Arc<ResolvedFrame>]| {
+            let frames = [&asleep, callers].concat().into();
+            shown(Site::of(Some(&ResolvedStack { frames, end: StackEnd::Complete }), None))
+        };
+        let run = || py("py::Handle._run:/usr/lib/python3.12/asyncio/events.py");
+        let price = py("py::price_order:/srv/orders.py");
+        let handle = py("py::Shop.handle:/srv/shop.py");
+        assert_eq!(
+            shown_of(&[price, eval(), handle, eval(), run(), eval()]),
+            "py::price_order:/srv/orders.py < py::Shop.handle:/srv/shop.py [time_sleep]"
+        );
+        let extension = c("/srv/fast.cpython-312-x86_64-linux-gnu.so", "match_all");
+        assert_eq!(
+            shown_of(&[extension, eval(), py("py::go:/srv/go.py")]),
+            "match_all < py::go:/srv/go.py [time_sleep]"
+        );
+        let without = "pysleep < time_sleep < _PyEval_EvalFrameDefault [clock_nanosleep]";
+        assert_eq!(shown_of(&[]), without, "as without names of Python");
     }
 
     #[test]
