@@ -13,7 +13,7 @@
 //! | `cpu-saturated` | or the recorded programs used less than a quarter of the CPU time meanwhile |
 //! | `holder-preempted` | the holder's CPU was mostly so |
 //! | `lock-wait`, `lock-convoy`, `allocator-lock`, `kernel-lock`, `mmap-lock`, `wake-chain` | wallprof had the lock |
-//! | these six | or the holder waited for a CPU for half of the time, which was mostly so |
+//! | these six | or holders waited for a CPU for half of the whole waiting time, which was mostly so |
 //! | `irq-time` | the interrupts are mostly no calls from other CPUs, or threads outside make most of these |
 //!
 //! `oversleep` is always the machine's. A recording has no evidence of what ran on the CPU before the timer
@@ -26,7 +26,7 @@ use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::left_out::OWN_PROCESS;
 use super::spec::{Cause, RuleSpec};
-use super::{cpu_saturated, lock, tlb_shootdown};
+use super::{cpu_saturated, known, lock, tlb_shootdown};
 
 /// Whose doing the finding of this rule is. What is not known of it is the rule's to say.
 pub(super) fn cause(rule: &RuleSpec, conclusion: &Conclusion<'_>, evidence: &Evidence) -> Cause {
@@ -118,20 +118,20 @@ fn part(part: u64, of: u64, whole: u64) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX).min(of)
 }
 
-/// The time in which threads held locks that others waited for.
+/// What the threads did that held locks which others waited for.
 #[derive(Default)]
 struct Holders {
-    held_ns: u64,
-    /// The part of it in which they waited for a CPU.
+    /// The time of all waits, those whose holder is not known, too.
+    waited_ns: u64,
+    /// The part of it in which the holders waited for a CPU.
     cpus: CpuTime,
 }
 
 impl Holders {
     fn of(cases: &[&Case], evidence: &Evidence) -> Self {
-        let mut holders = Holders::default();
+        let mut holders = Holders { waited_ns: known::waited_ns(cases), ..Holders::default() };
         for held in lock::held(cases, evidence) {
             let (from, to) = (held.since, held.released);
-            holders.held_ns = holders.held_ns.saturating_add(to.0.saturating_sub(from.0));
             for absence in evidence.during(held.holder, from, to) {
                 let waited_ns = absence.overlap_ns(from.max(absence.queued_from()), to);
                 holders.cpus.add(absence, waited_ns, evidence);
@@ -142,7 +142,7 @@ impl Holders {
 
     /// `None`: they had a CPU for more than half of the time, or it is not known what had it.
     fn cause(&self) -> Option<Cause> {
-        let is_without_cpu = self.held_ns > 0 && self.cpus.waited_ns >= self.held_ns / 2;
+        let is_without_cpu = known::is_most(self.cpus.waited_ns, self.waited_ns);
         self.cpus.cause().filter(|_| is_without_cpu)
     }
 }

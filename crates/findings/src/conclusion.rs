@@ -16,8 +16,8 @@ use super::case::{Case, mostly};
 use super::cause::cause;
 use super::evidence::Evidence;
 use super::limits::{Delays, is_share, wall_ns};
-use super::spec::RuleSpec;
-use super::wording;
+use super::spec::{RuleSpec, Topic};
+use super::{deadlock, known, wording};
 
 /// Stalls that a finding lists; `count` says how many there were.
 const MOST_STALLS: usize = 1_000;
@@ -135,6 +135,9 @@ impl Conclusion<'_> {
     /// The finding of this rule.
     pub fn into_finding(mut self, rule: &RuleSpec, evidence: &Evidence) -> Finding {
         let cause = cause(rule, &self, evidence);
+        if rule.topic == Some(Topic::Waits) && rule.name != deadlock::RULE.name {
+            self.title.push_str(&known::not_ended(&self.cases));
+        }
         self.title.push_str(&recurs(&self.cases, evidence));
         self.title.push_str(&not_received(&self.cases, evidence));
         self.cases.sort_by_key(|case| (Reverse(case.late_ns()), case.id));

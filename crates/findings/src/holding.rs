@@ -13,7 +13,7 @@ use wallprof_model::{FastMap, MonoNs, StallReason, ThreadKey};
 use super::case::{Case, Party, mostly};
 use super::evidence::Evidence;
 use super::limits::worth_naming;
-use super::wording;
+use super::{known, wording};
 
 /// Where a holder was, and the function that holds the lock, where it is known.
 type Place = (Option<Arc<Site>>, Option<Arc<str>>);
@@ -49,6 +49,7 @@ impl Releases {
 /// The time of waits for one lock in which the owners that they found held it, by what these did.
 #[derive(Default)]
 pub(super) struct Holding {
+    /// Of all waits, those without a known owner, too.
     whole_ns: u64,
     holders: Tally<Party>,
     /// They slept, faulted or did I/O. Their waits for other locks are chains.
@@ -64,9 +65,9 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    /// Of all waits for a lock. Those whose owner is not known do not count: their holder would be a guess.
+    /// Of all waits for a lock. Of those whose owner is not known, what it did is not known.
     pub fn of(cases: &[&Case], evidence: &Evidence) -> Self {
-        let mut holding = Holding::default();
+        let mut holding = Holding { whole_ns: known::waited_ns(cases), ..Holding::default() };
         let releases = Releases::of(cases);
         let released = mostly(cases, |case| case.release().filter(|_| is_woken_by_owner(case)).cloned());
         for case in cases {
@@ -74,7 +75,6 @@ impl Holding {
             let Some(key) = owner.key else { continue };
             let until = releases.end_of_holding(case, key);
             let held_ns = until.0.saturating_sub(case.start.0);
-            holding.whole_ns = holding.whole_ns.saturating_add(held_ns);
             holding.holders.add(owner.clone(), held_ns);
             let inside =
                 case.owner_callers.as_ref().and_then(|callers| callers.innermost_of(functions_of(&released)));

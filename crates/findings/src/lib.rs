@@ -34,6 +34,7 @@ mod interrupted;
 mod irq_time;
 mod kernel_delay;
 mod kernel_lock;
+mod known;
 mod lazy_binding;
 mod left_out;
 mod limits;

@@ -16,7 +16,7 @@ use super::evidence::Evidence;
 use super::holding::{Holding, Releases};
 use super::limits::{Delays, is_share};
 use super::spec::Reported;
-use super::{other_end, safepoint, wording};
+use super::{known, other_end, safepoint, wording};
 
 /// Locks that an interpreter has one of, by software and name.
 const OF_PROCESS: [(&str, &str); 2] = [("cpython", "GIL"), ("ruby", "GVL")];
@@ -29,9 +29,6 @@ const OF_SEVERAL: &str = "pooled ";
 
 /// Holders that are followed in one wait.
 const MOST_HOLDERS: usize = 64;
-
-/// A holder is named where one of this many parts of the waits' time says who it was.
-const ENOUGH_KNOWN: u64 = 4;
 
 /// Threads hold a lock in turn where they end one of this many parts of their own waiting for it.
 const IN_TURN: u64 = 2;
@@ -144,89 +141,138 @@ pub(super) fn waited<'e>(
 }
 
 /// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in
-/// release`.
+/// release`. Where it is not known of most of the time who held it, for how much it is not.
 pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     if is_for_space(cases) {
         return other_end::ended(cases, evidence);
     }
-    let (held, released) =
-        if is_pooled(cases) { ("had one", "gave it back") } else { ("held it", "released it") };
     if let Some((owner, named)) = owner_name(cases) {
-        let release = wording::spot(release_by(cases, named).as_ref());
-        let away = away(cases, evidence);
-        let ended = match release.as_str() {
-            "" if mostly_interrupted(cases) && !mostly_asked_again(cases) => {
-                " until the waits timed out".to_owned()
-            }
-            "" => String::new(),
-            spot => format!(" and {released}{spot}"),
-        };
-        let function = Holding::of(cases, evidence).function().map(|function| short_name(function));
-        let inside = function.map(|function| format!(" in {function}")).filter(|place| *place != release);
-        return format!(": {owner} {held}{}{away}{ended}", inside.unwrap_or_default());
+        return owned(cases, evidence, &owner, named);
     }
-    if let Some(late) = safepoint::late_thread(cases, evidence) {
-        return late;
-    }
-    let waker = mostly(cases, |case| case.waker.as_ref()?.by.clone());
-    let times = holding_times(cases, evidence);
-    let waited_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.duration_ns()));
-    if cases.first().is_some_and(|case| of_process(case).is_some())
-        && !is_share(times.total(), ENOUGH_KNOWN, waited_ns)
-    {
-        return computing(cases, evidence);
-    }
-    let Some(waker) = times.top().map(|(party, _)| party.clone()).or(waker) else {
-        return String::new();
+    safepoint::late_thread(cases, evidence).unwrap_or_else(|| handed(cases, evidence))
+}
+
+/// What is done with the lock, and how it ends: of what a pool lends each thread has one of several.
+fn verbs(cases: &[&Case]) -> (&'static str, &'static str) {
+    if is_pooled(cases) { ("had one", "gave it back") } else { ("held it", "released it") }
+}
+
+/// Of a lock that names its owner.
+fn owned(cases: &[&Case], evidence: &Evidence, owner: &str, named: Option<&Party>) -> String {
+    let (held, released) = verbs(cases);
+    let release = wording::spot(release_by(cases, named).as_ref());
+    let away = away(cases, evidence, named);
+    let ended = match release.as_str() {
+        "" if known::is_interrupted(cases) && !mostly_asked_again(cases) => {
+            " until the waits timed out".to_owned()
+        }
+        "" => String::new(),
+        spot => format!(" and {released}{spot}"),
+    };
+    let away = if ended.is_empty() { away.trim_end_matches(',') } else { &away };
+    let function = Holding::of(cases, evidence).function().map(|function| short_name(function));
+    let inside = function.map(|function| format!(" in {function}")).filter(|place| *place != release);
+    format!(": {owner} {held}{}{away}{ended}", inside.unwrap_or_default())
+}
+
+/// Of a lock without an owner word, by the threads that handed it on.
+fn handed(cases: &[&Case], evidence: &Evidence) -> String {
+    let (held, released) = verbs(cases);
+    let (times, waited_ns) = (holding_times(cases, evidence), known::waited_ns(cases));
+    let has_meaning = cases.iter().all(|case| case.meaning.is_some());
+    let has_holder = cases.iter().any(|case| case.meaning.as_ref().is_some_and(|meaning| meaning.holder));
+    let Some((holder, longest_ns)) = times.top().filter(|_| known::is_most(times.total(), waited_ns)) else {
+        let is_of_process = cases.first().is_some_and(|case| of_process(case).is_some());
+        let computing = is_of_process.then(|| computing(cases, evidence)).flatten();
+        return computing.unwrap_or_else(|| match has_meaning && !has_holder {
+            true => known::no_end(cases, times.total()),
+            false => known::no_holder(cases, times.total()),
+        });
     };
     let release = wording::spot(release_of_holder(&times, cases, evidence).as_ref());
-    let titled = titled(&waker, cases);
-    if !cases.iter().all(|case| case.meaning.is_some()) {
-        let meanwhile = match cases.iter().any(|case| Some(case.thread) == waker.key) {
+    let titled = titled(holder, cases);
+    let is_one = longest_ns > waited_ns / 2;
+    if !has_meaning || !has_holder {
+        let did = if has_meaning { "ended it" } else { released };
+        if !is_one && let Some(name) = known::namesakes(&times, waited_ns) {
+            let release = release_of(&times, cases, evidence, |party| party.comm == name);
+            return format!(": {} {did}{}", known::several(&name), wording::spot(release.as_ref()));
+        }
+        if !is_one {
+            let part = known::largest_part(longest_ns, waited_ns);
+            return format!(": of several threads {titled} {did}{release}{part}");
+        }
+        let meanwhile = match has_meaning || cases.iter().any(|case| Some(case.thread) == holder.key) {
             true => String::new(),
-            false => other_end::waited_meanwhile(&waker, cases, evidence),
+            false => other_end::waited_meanwhile(holder, cases, evidence),
         };
-        return format!(": {titled} {released}{release}{meanwhile}");
+        return format!(": {titled} {did}{release}{meanwhile}");
     }
-    if !cases.iter().any(|case| case.meaning.as_ref().is_some_and(|meaning| meaning.holder)) {
-        return format!(": {titled} ended it{release}");
-    }
-    let away = away(cases, evidence);
+    let released = match release.as_str() {
+        "" => String::new(),
+        spot => format!(" and {released}{spot}"),
+    };
     if is_in_turn(&times, cases) {
-        let away = away.replacen(", itself", ", each", 1);
-        return format!(": they {held} in turn{away} and {released}{release}");
+        let away = away(cases, evidence, None).replacen(", itself", ", each", 1);
+        return with_end(format!(": they {held} in turn{away}"), &released);
     }
-    let (longest_ns, whole_ns) = (times.top().map_or(0, |(_, ns)| ns), times.total());
-    if longest_ns <= whole_ns / 2 {
-        let share = wording::percent(longest_ns, whole_ns);
-        let away = away.replacen(", itself", ", the holders", 1);
+    if !is_one {
+        let share = wording::percent(longest_ns, waited_ns);
+        let away = away(cases, evidence, None).replacen(", itself", ", the holders", 1);
         let away = away.trim_end_matches(',');
+        let comma = if released.is_empty() { "" } else { "," };
         return format!(
-            ": of several threads {titled} {held} longest, for {share} of that time{away}, and {released}{release}"
+            ": of several threads {titled} {held} longest, for {share} of that time{away}{comma}{released}"
         );
     }
-    format!(": {titled} {held}{away} and {released}{release}")
+    with_end(format!(": {titled} {held}{}", away(cases, evidence, Some(holder))), &released)
+}
+
+/// A comma stands between two parts only.
+fn with_end(words: String, end: &str) -> String {
+    match end {
+        "" => words.trim_end_matches(',').to_owned(),
+        end => words + end,
+    }
 }
 
 /// Where the lock was released: by the thread that the words about it name as its holder, if they name one.
 pub(super) fn release(cases: &[&Case], evidence: &Evidence) -> Option<Arc<Site>> {
     match owner_name(cases) {
         Some((_, named)) => release_by(cases, named),
-        None => release_of_holder(&holding_times(cases, evidence), cases, evidence),
+        None => {
+            let times = holding_times(cases, evidence);
+            let is_known = known::is_most(times.total(), known::waited_ns(cases));
+            is_known.then(|| release_of_holder(&times, cases, evidence)).flatten()
+        }
     }
 }
 
 /// Of a lock without an owner word. The thread that is named may have let go for one that waited for the lock elsewhere
 /// and handed it on.
 fn release_of_holder(times: &Tally<Party>, cases: &[&Case], evidence: &Evidence) -> Option<Arc<Site>> {
-    let Some(named) = named_of(times, cases) else { return release_by(cases, None) };
+    match named_of(times, cases) {
+        Some(named) => release_of(times, cases, evidence, |party| party.is_same_thread(named)),
+        None => release_by(cases, None),
+    }
+}
+
+/// Where the holders that are `wanted` let go, if that is known of most of the time for which they had it.
+fn release_of(
+    times: &Tally<Party>,
+    cases: &[&Case],
+    evidence: &Evidence,
+    wanted: impl Fn(&Party) -> bool,
+) -> Option<Arc<Site>> {
     let mut places: Tally<Arc<Site>> = Tally::default();
     for held in cases.iter().flat_map(|case| holders(case, evidence)) {
-        if let (true, Some(place)) = (held.holder.is_same_thread(named), held.ended.release()) {
+        if let (true, Some(place)) = (wanted(held.holder), held.ended.release()) {
             places.add(place.clone(), held.ns());
         }
     }
-    places.top().map(|(place, _)| place.clone())
+    let of_wanted = times.ranked().into_iter().filter(|(party, _)| wanted(party));
+    let held_ns = of_wanted.fold(0u64, |sum, (_, ns)| sum.saturating_add(ns));
+    places.top().filter(|_| known::is_most(places.total(), held_ns)).map(|(place, _)| place.clone())
 }
 
 /// Where `holder` let go; without one, where most of the waits' time ended. A thread that has the lock for a moment, as
@@ -246,7 +292,7 @@ fn named_of<'t>(times: &'t Tally<Party>, cases: &[&Case]) -> Option<&'t Party> {
 
 /// Whether no thread had the lock for most of the time, and those that waited for it had it meanwhile.
 fn is_in_turn(times: &Tally<Party>, cases: &[&Case]) -> bool {
-    let (longest_ns, whole_ns) = (times.top().map_or(0, |(_, ns)| ns), times.total());
+    let (longest_ns, whole_ns) = (times.top().map_or(0, |(_, ns)| ns), known::waited_ns(cases));
     let waiters: HashSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
     let by_waiter = |party: &Party| party.key.is_some_and(|holder| waiters.contains(&holder));
     let by_waiters = times.ranked().into_iter().filter(|(party, _)| by_waiter(party));
@@ -255,21 +301,17 @@ fn is_in_turn(times: &Tally<Party>, cases: &[&Case]) -> bool {
 
 /// The thread of the interpreter that ran for most of the waits: it had the lock, without which it could not. Ruby
 /// 3.1's waiting threads end their own waits by a timeout, so that nothing else says who that was.
-fn computing(cases: &[&Case], evidence: &Evidence) -> String {
+fn computing(cases: &[&Case], evidence: &Evidence) -> Option<String> {
     let mut waits: Tally<ThreadKey> = Tally::default();
     cases.iter().for_each(|case| waits.add(case.thread, case.duration_ns()));
-    let (Some(first), Some((waiter, waited_ns))) = (cases.first(), waits.top()) else { return String::new() };
+    let (first, (waiter, waited_ns)) = (cases.first()?, waits.top()?);
     let threads = evidence.threads_of(first.pid);
     let others = threads.into_iter().filter(|key| key != waiter);
-    let ran = others.filter_map(|key| evidence.thread(key));
-    match ran.max_by_key(|thread| thread.on_cpu_ns).filter(|thread| is_share(thread.on_cpu_ns, 2, waited_ns))
-    {
-        Some(thread) => {
-            let share = wording::percent(thread.on_cpu_ns, evidence.duration_ns());
-            format!(": {} held it, and ran for {share} of the recording", thread.comm)
-        }
-        None => String::new(),
-    }
+    let ran = others.filter_map(|key| evidence.thread(key)).max_by_key(|thread| thread.on_cpu_ns)?;
+    is_share(ran.on_cpu_ns, 2, waited_ns).then(|| {
+        let share = wording::percent(ran.on_cpu_ns, evidence.duration_ns());
+        format!(": {} held it, and ran for {share} of the recording", ran.comm)
+    })
 }
 
 /// How long each thread had a lock without an owner word, of the waits' time of which the holder is known.
@@ -338,7 +380,7 @@ fn owner_name<'c>(cases: &[&'c Case]) -> Option<(String, Option<&'c Party>)> {
         }
     }
     let waited_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.late_ns()));
-    if !is_share(owners.total(), ENOUGH_KNOWN, waited_ns) {
+    if !known::is_most(owners.total(), waited_ns) {
         return None;
     }
     let (most, ns) = owners.top()?;
@@ -359,23 +401,18 @@ fn titled(waker: &Party, cases: &[&Case]) -> String {
     }
 }
 
-/// Whether interrupts ended most of the waits: of waits for a lock only timers do.
-fn mostly_interrupted(cases: &[&Case]) -> bool {
-    let interrupted = |case: &&&Case| case.waker.as_ref().is_some_and(|waker| waker.by.is_none());
-    cases.iter().filter(interrupted).count() * 2 > cases.len()
-}
-
 /// Whether the threads slept, to ask again: the holder does not end such a wait.
 fn mostly_asked_again(cases: &[&Case]) -> bool {
     mostly(cases, |case| Some(case.reason)) == Some(StallReason::Blocked(Reason::Sleep))
 }
 
-/// The reason why the owner of the lock was off the CPU, where that was a fifth of the time or more.
-fn away(cases: &[&Case], evidence: &Evidence) -> String {
+/// The reason why the holder of the lock was off the CPU, where that was a fifth of the waiting time or more: `named`, or all
+/// holders.
+fn away(cases: &[&Case], evidence: &Evidence, named: Option<&Party>) -> String {
     let mut why: Tally<(String, Option<Arc<Site>>)> = Tally::default();
-    let mut whole_ns = 0u64;
-    for Held { holder, since, released } in held(cases, evidence) {
-        whole_ns = whole_ns.saturating_add(released.0.saturating_sub(since.0));
+    let whole_ns = known::waited_ns(cases);
+    let is_one = |held: &Held| named.is_none_or(|named| named.key == Some(held.holder));
+    for Held { holder, since, released } in held(cases, evidence).into_iter().filter(is_one) {
         for absence in evidence.during(holder, since, released) {
             let by_chance = matches!(absence.reason, StallReason::Preempted | StallReason::Runnable);
             let site = absence.site.clone().filter(|_| !by_chance);

@@ -13,7 +13,7 @@ use super::conclusion::Conclusion;
 use super::evidence::Evidence;
 use super::lock_wait::by_lock;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
-use super::{lock, wording};
+use super::{known, lock, wording};
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "lock-convoy",
@@ -81,7 +81,9 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         return None;
     }
     let what = lock::what(&cases);
-    let release = mostly(&cases, |case| case.release().cloned());
+    let known_ns = known::part_ns(&cases, |case| case.release().is_some());
+    let is_known = known::is_most(known_ns, known::waited_ns(&cases));
+    let release = mostly(&cases, |case| case.release().filter(|_| is_known).cloned());
     let released = match wording::place(release.as_ref()).as_str() {
         "" => String::new(),
         place => format!(". It was released{place}"),

@@ -419,13 +419,21 @@ mod tests {
 
     #[test]
     fn releaser_held_it_since_its_own_wait_for_it() {
-        let own = at(0, learned(1, 2, 3, 3_000_000));
-        let wait = at(500_000, learned(2, 1, 2, 4_000_000));
-        let sleep = at(3_000_000, case(3, 2, StallReason::Blocked(Reason::Sleep), 1_500_000));
-        let found = Fixture::findings([own, wait, StallRecord { voluntary: true, ..sleep }]);
-        assert_eq!(found.len(), 1, "one lock: {found:#?}");
-        assert!(found[0].title.contains("off the CPU for"), "{}", found[0].title);
-        assert!(!found[0].title.contains("lock in take_order),"), "not its own wait: {}", found[0].title);
+        let title = |own_ns: u64| {
+            let own = at(0, learned(1, 2, 3, own_ns));
+            let wait = at(500_000, learned(2, 1, 2, 4_000_000));
+            let sleep = at(3_000_000, case(3, 2, StallReason::Blocked(Reason::Sleep), 1_500_000));
+            let found = Fixture::only_finding([own, wait, StallRecord { voluntary: true, ..sleep }]);
+            found.title
+        };
+        let found = title(1_000_000);
+        assert!(found.contains("held it, itself off the CPU for 30 % of that time"), "{found}");
+        assert!(!found.contains("lock in take_order),"), "not its own wait: {found}");
+        let found = title(3_000_000);
+        assert!(
+            found.ends_with(": thread-3 held it and released it in release_order."),
+            "not thread-3 slept: {found}"
+        );
     }
 
     /// A wait of 100 ms for the lock of an interpreter, in this function.

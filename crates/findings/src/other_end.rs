@@ -16,7 +16,7 @@ use super::conclusion::{Conclusion, Problem};
 use super::evidence::{Evidence, ThreadTotals};
 use super::limits::{Delays, SHORTEST_BLOCK_NS};
 use super::spec::Reported;
-use super::wording;
+use super::{known, wording};
 
 /// Waits of a finding for which the other end is looked at: the longest.
 const MOST_LOOKED_AT: usize = 100;
@@ -142,18 +142,43 @@ pub(super) fn ended_by(
     evidence: &Evidence,
     did: impl FnOnce(Option<&Arc<Site>>) -> String,
 ) -> String {
-    let Some(by) = mostly(cases, |case| case.waker.as_ref()?.by.clone()) else { return String::new() };
-    let is_by_it = |case: &&&Case| case.waker.as_ref().and_then(|waker| waker.by.as_ref()) == Some(&by);
+    let waker = |case: &Case| case.waker.as_ref().and_then(|waker| waker.by.clone());
+    let waited_ns = known::waited_ns(cases);
+    let mut times: Tally<Party> = Tally::default();
+    for case in cases {
+        if let Some(by) = waker(case) {
+            times.add(by, case.without_run_queue_ns());
+        }
+    }
+    let Some((by, by_ns)) = times.top() else { return String::new() };
+    if !known::is_most(times.total(), waited_ns) {
+        return known::no_end(cases, times.total());
+    }
+    let is_most = known::is_most(by_ns, waited_ns);
+    if let (false, Some(name)) = (is_most, known::namesakes(&times, waited_ns)) {
+        let is_named = |case: &Case| waker(case).is_some_and(|waker| waker.comm == name);
+        let place = mostly(cases, |case| case.release().filter(|_| is_named(case)).cloned());
+        return format!(": {} {}", known::several(&name), did(place.as_ref()));
+    }
+    let is_by_it = |case: &&&Case| waker(case).as_ref() == Some(by);
     let by_it: Vec<&&Case> = longest(cases.iter().filter(is_by_it));
     let plain: Vec<&Case> = by_it.iter().map(|case| **case).collect();
     let place = mostly(&plain, |case| case.release().cloned());
-    let named = by_it.first().map_or_else(|| wording::name(&by), |waiter| wording::other(&by, waiter));
-    format!(": {named} {}{}", did(place.as_ref()), meanwhile_of(&by, cases, evidence, |_| true))
+    let named = by_it.first().map_or_else(|| wording::name(by), |waiter| wording::other(by, waiter));
+    let did = did(place.as_ref());
+    match is_most {
+        true => format!(": {named} {did}{}", meanwhile_of(by, cases, evidence, |_| true)),
+        false => format!(": of several threads {named} {did}{}", known::largest_part(by_ns, waited_ns)),
+    }
 }
 
 /// `, while clamd was mostly in sleep in scan`: what a thread waited for during the waits that it ended. Nothing where it
 /// ran: another one may have had what they waited for.
 pub(super) fn waited_meanwhile(by: &Party, cases: &[&Case], evidence: &Evidence) -> String {
+    let is_by_it = |case: &Case| case.waker.as_ref().and_then(|waker| waker.by.as_ref()) == Some(by);
+    if !known::is_most(known::part_ns(cases, is_by_it), known::waited_ns(cases)) {
+        return String::new();
+    }
     meanwhile_of(by, cases, evidence, |act| !act.ran)
 }
 

@@ -14,7 +14,7 @@ use super::callers::Function;
 use super::case::Case;
 use super::evidence::Evidence;
 use super::limits::is_share;
-use super::{lock, wording};
+use super::{known, lock, wording};
 
 /// The function of `libjvm.so` in which the virtual machine's thread looks again and again whether all have stopped.
 const STOPS: &str = "SafepointSynchronize::synchronize_threads";
@@ -27,10 +27,9 @@ const MEANINGS: [&str; 3] = ["safepoint", "VM operation", "garbage collection"];
 pub(super) fn late_thread(cases: &[&Case], evidence: &Evidence) -> Option<String> {
     let is_one = |case: &Case| case.said().is_some_and(|said| MEANINGS.contains(&said));
     let first = cases.first().filter(|_| cases.iter().all(|case| is_one(case)))?;
-    let (mut stops, mut held_ns, mut stops_ns) = (BTreeMap::new(), 0u64, 0u64);
+    let (mut stops, mut stops_ns) = (BTreeMap::new(), 0u64);
     let mut machines: Tally<ThreadKey> = Tally::default();
     for held in lock::held(cases, evidence) {
-        held_ns = held_ns.saturating_add(held.released.0.saturating_sub(held.since.0));
         for absence in evidence.during(held.holder, held.since, held.released).filter(|case| is_stop(case)) {
             let ns = absence.overlap_ns(held.since, held.released);
             machines.add(held.holder, ns);
@@ -41,7 +40,7 @@ pub(super) fn late_thread(cases: &[&Case], evidence: &Evidence) -> Option<String
     let machine = evidence.thread(*machines.top()?.0)?;
     let whole_ns =
         stops.values().fold(0u64, |sum, (from, to)| sum.saturating_add(to.0.saturating_sub(from.0)));
-    if !is_share(stops_ns, 2, held_ns) {
+    if !known::is_most(stops_ns, known::waited_ns(cases)) {
         return None;
     }
     let waiters: HashSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
