@@ -81,7 +81,9 @@ fn report(path: &Path) -> Result<()> {
         counters: &counters.whole(reads_counter)?,
         process_counters: &counters.whole_of_processes(reads_process_counter)?,
         periods: &periods,
+        long_sums: &spans::long_sums(&sums),
         over_budget: &over_budget,
+        waits: &[],
     }));
     let report = Report {
         info: &info,

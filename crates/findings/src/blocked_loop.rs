@@ -3,7 +3,8 @@
 //! return to its poll. Names the function that the loop called.
 //!
 //! One finding a program, kind of wait and called function, where the waits took a hundredth of the threads'
-//! time, or one took 20 ms. Only waits of 10 ms or longer count.
+//! time, or one took 20 ms. Only times of 10 ms or longer count: one wait, or many that one called function made one after
+//! the other, as a driver does that asks a server again and again.
 //!
 //! A loop is known by its waits: a place of epoll or io_uring to which the thread returns, or a place of poll
 //! or select where it spends most of its time. Loops whose functions are known wait on condition variables,
@@ -18,22 +19,23 @@
 //! long, too, but its samples are in one callback and then in another. So nearly all of them must be in the same
 //! one, and there must be several. Before the first sample the thread may have been anywhere: the samples must
 //! stand for most of the time that it ran. A period that would be short if the hypervisor had run the thread all the
-//! time is none.
+//! time is none. Single periods are examples: the sums of all periods say how many there were.
 //!
 //! False positives: a thread that uses epoll for one thing among others, and is not waited for in between.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use wallprof_meaning::short_name;
 use wallprof_model::event::{Awaited, Peer, PeerKind};
-use wallprof_model::{Reason, StallReason, ThreadKey};
+use wallprof_model::histogram::bucket_from_ns;
+use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
 use super::callers::{Called, Callers};
-use super::case::{Case, grouped};
+use super::case::{Case, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::{Evidence, Period};
-use super::limits::{Delays, LEAST_LOOP_WAITS, SHORTEST_BLOCK_NS};
+use super::limits::{Delays, LEAST_LOOP_WAITS, SHORTEST_BLOCK_NS, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
@@ -67,6 +69,13 @@ const LEAST_SAMPLES: usize = 5;
 /// Of the running time of the periods, that of the samples inside of the callback.
 const LEAST_PERCENT_OF_TIME: u128 = 60;
 
+/// Between two waits of one turn, the thread ran for at most one of this many parts of both. In a longer gap the loop may have
+/// returned to its poll, and found the next events ready: Redis under load does so between two commands that sleep.
+const SHORT_GAP: u64 = 10;
+
+/// Periods with one sample elsewhere are few where those of the main callback are more than this many times as many.
+const FEW: usize = 3;
+
 /// Where a thread's loop waits.
 struct Loop<'e> {
     /// `epoll_wait`, `its wait for work`
@@ -76,27 +85,114 @@ struct Loop<'e> {
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let loops = loops(evidence);
-    let mut blocks: HashMap<u64, (Called, &str)> = HashMap::new();
-    let mut cases = Vec::new();
-    for case in evidence.cases().filter(|case| is_block(case, evidence) && !reported.has(case)) {
+    let mut groups: BTreeMap<_, Vec<Block>> = BTreeMap::new();
+    let mut in_periods: HashSet<u64> = HashSet::new();
+    let mut add = |block: Block<'e>| {
+        if let Some(case) = block.longest() {
+            let key =
+                (evidence.program(case), case.comm.clone(), case.reason, block.called.clone(), block.place);
+            groups.entry(key).or_default().push(block);
+        }
+    };
+    let mut threads: Vec<_> = loops.iter().collect();
+    threads.sort_by_key(|(thread, _)| **thread);
+    for (thread, known) in threads {
+        for block in waiting_periods(*thread, known, evidence, reported) {
+            in_periods.extend(block.cases.iter().map(|case| case.id));
+            add(block);
+        }
+    }
+    let is_alone = |case: &&Case| {
+        is_block(case, evidence)
+            && case.duration_ns() >= SHORTEST_BLOCK_NS
+            && !reported.has(case)
+            && !in_periods.contains(&case.id)
+    };
+    for case in evidence.cases().filter(is_alone) {
         let callers = case.callers.as_ref().filter(|callers| !callers.has_left_its_loop());
         let called = callers.and_then(|callers| match loops.get(&case.thread) {
             Some(known) => Some((callers.first_beyond(known.callers)?, known.place)),
             // A loop that is blocked nearly all the time hardly waits for work.
             None => Some((callers.called_by_known_loop()?, WAIT_FOR_WORK)),
         });
-        if let Some(called) = called {
-            blocks.insert(case.id, called);
-            cases.push(case);
+        if let Some((called, place)) = called {
+            add(Block { cases: vec![case], ns: case.duration_ns(), called, place });
         }
     }
-    let key =
-        |case: &Case| (evidence.program(case), case.comm.clone(), case.reason, blocks[&case.id].clone());
-    let groups = grouped(cases, key);
-    let conclusions = groups
-        .into_iter()
-        .filter_map(|((_, _, _, (called, place)), cases)| conclude(cases, &called, place, evidence));
+    let conclusions = groups.into_values().filter_map(|blocks| conclude(blocks, evidence));
     conclusions.chain(computing(evidence, &loops)).collect()
+}
+
+/// A time in which a loop did not return to its poll, because what it called waited: once, or again and again.
+struct Block<'e> {
+    cases: Vec<&'e Case>,
+    /// From the start of the first wait to the end of the last one, without other waits in between.
+    ns: u64,
+    called: Called,
+    place: &'e str,
+}
+
+impl<'e> Block<'e> {
+    /// A wait of the kind that took the most time.
+    fn longest(&self) -> Option<&'e Case> {
+        let reason = mostly(&self.cases, |case| Some(case.reason))?;
+        let of_it = self.cases.iter().copied().filter(|case| case.reason == reason);
+        of_it.max_by_key(|case| (case.duration_ns(), case.id))
+    }
+}
+
+/// The times in which a loop waited again and again in one called function, and not in its poll. Where long waits are most
+/// of such a time, each is a block of its own.
+fn waiting_periods<'e>(
+    thread: ThreadKey,
+    known: &Loop<'e>,
+    evidence: &'e Evidence,
+    reported: &Reported,
+) -> Vec<Block<'e>> {
+    let called = |case: &Case| {
+        let callers = case.callers.as_ref().filter(|callers| !callers.has_left_its_loop())?;
+        let called = callers.first_beyond(known.callers)?;
+        (is_block(case, evidence) && !reported.has(case)).then_some(called)
+    };
+    let (mut periods, mut waits) = (Vec::new(), Vec::<(&Case, Called)>::new());
+    let mut known_to = MonoNs(0);
+    for case in evidence.cases_of(thread) {
+        let next = called(case);
+        let waits_for_events =
+            case.voluntary && matches!(case.reason, StallReason::Blocked(Reason::Poll | Reason::Wait));
+        let is_idle = next.is_none() && (waits_for_events || case.callers.as_deref() == Some(known.callers));
+        let goes_on = waits.last().is_none_or(|(last, of)| {
+            let gap_ns = case.start.0.saturating_sub(known_to.0);
+            let is_same = next.as_ref().is_none_or(|next| next == of);
+            is_same && gap_ns <= last.duration_ns().saturating_add(case.duration_ns()) / SHORT_GAP
+        });
+        if is_idle || !goes_on {
+            periods.extend(waiting_period(std::mem::take(&mut waits), known.place, evidence));
+        }
+        waits.extend(next.map(|next| (case, next)));
+        known_to = known_to.max(case.end);
+    }
+    periods.extend(waiting_period(waits, known.place, evidence));
+    periods
+}
+
+/// Of these waits, if they took most of the time that other waits, for locks and CPUs, left to the callback.
+fn waiting_period<'e>(
+    waits: Vec<(&'e Case, Called)>,
+    place: &'e str,
+    evidence: &Evidence,
+) -> Option<Block<'e>> {
+    let (first, called) = waits.first()?;
+    let (thread, from, to) = (first.thread, first.start, waits.last()?.0.end);
+    let (ns, called) = (to.0.saturating_sub(from.0), called.clone());
+    let cases: Vec<&Case> = waits.into_iter().map(|(case, _)| case).collect();
+    let waited = Delays::over(&cases, Case::duration_ns);
+    let away: Delays = Delays::of(evidence.during(thread, from, to).map(|case| case.overlap_ns(from, to)));
+    let own_ns = ns.saturating_sub(away.total_ns.saturating_sub(waited.total_ns));
+    let long = Delays::of(cases.iter().map(|case| case.duration_ns()).filter(|ns| *ns >= SHORTEST_BLOCK_NS));
+    let are_long = long.count > 0 && is_share(long.total_ns, 2, waited.total_ns);
+    let is_one = waited.total_ns >= SHORTEST_BLOCK_NS && is_share(waited.total_ns, 2, own_ns) && !are_long;
+    is_one.then_some(Block { cases, ns: own_ns, called, place })
 }
 
 /// A period in which a callback computed.
@@ -111,7 +207,9 @@ struct Computed<'e> {
 /// Callbacks that computed.
 fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -> Vec<Conclusion<'e>> {
     let mut groups: BTreeMap<_, Vec<Computed>> = BTreeMap::new();
-    for period in evidence.periods() {
+    let mut examples: BTreeMap<ThreadKey, Vec<&Period>> = BTreeMap::new();
+    for period in evidence.periods().filter(|period| !period.is_running || !period.samples.is_empty()) {
+        examples.entry(period.thread).or_default().push(period);
         let stolen_ns = evidence.most_stolen_ns(period.thread, period.start, period.end);
         let own_ns = period.ran_ns.saturating_sub(stolen_ns);
         let known = loops.get(&period.thread);
@@ -123,29 +221,124 @@ fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -
             groups.entry(key).or_default().push(Computed { period, own_ns, inside_ns });
         }
     }
+    for (thread, examples) in &mut examples {
+        leave_out_chance(*thread, examples, &mut groups);
+    }
     let conclusions = groups.into_iter().filter_map(|((_, _, called, place), computed)| {
-        let own = Delays::of(computed.iter().map(|computed| computed.own_ns));
         let periods: Vec<&Period> = computed.iter().map(|computed| computed.period).collect();
-        let delays = Delays::of(periods.iter().map(|period| period.duration_ns()));
+        if periods.is_empty() {
+            return None;
+        }
         let keys: BTreeSet<ThreadKey> = periods.iter().map(|period| period.thread).collect();
         let threads: Vec<ThreadKey> = keys.into_iter().collect();
+        let all = threads.iter().map(|thread| {
+            let of_it = periods.iter().copied().filter(|period| period.thread == *thread);
+            LikePeriods::of(*thread, &of_it.collect::<Vec<_>>(), &examples[thread], evidence)
+        });
+        let all = all.fold(LikePeriods::default(), LikePeriods::with);
+        let kept = Delays::of(periods.iter().map(|period| period.duration_ns()));
+        let own = Delays::of(computed.iter().map(|computed| computed.own_ns));
+        let own = Delays { total_ns: scaled(own.total_ns, all.delays.total_ns, kept.total_ns), ..own };
         if !is_mostly_inside(&computed) || !own.is_heavy(evidence, &threads) {
             return None;
         }
         let totals: Vec<_> = threads.iter().filter_map(|thread| evidence.thread(*thread)).collect();
         let title = format!(
-            "{} did not return to {place} {}: its event loop was running in {}{}.",
+            "{} did not return to {place} {}{}: its event loop was running in {}{}.",
             wording::threads(&totals),
-            wording::delays(&delays),
+            if all.is_estimate && all.delays.count > 1 { "about " } else { "" },
+            wording::delays(&all.delays),
             words(&called),
             mostly_inside(&periods, &called.name),
         );
         let advice = "Let another thread do what takes so long, or divide it: all else that the loop serves is late \
                       by as much.";
-        let (cases, interrupts) = (Vec::new(), Vec::new());
+        let (cases, interrupts, delays) = (Vec::new(), Vec::new(), all.delays);
         Some(Conclusion { title, advice: advice.into(), threads, delays, cases, interrupts })
     });
     conclusions.collect()
+}
+
+/// One sample says where a thread was at one time: late in a period of one callback, the loop may be in the next one. So
+/// periods with one sample elsewhere are no examples, where they are few beside those of the thread's main callback.
+fn leave_out_chance<K: Ord>(
+    thread: ThreadKey,
+    examples: &mut Vec<&Period>,
+    groups: &mut BTreeMap<K, Vec<Computed<'_>>>,
+) {
+    let of_thread = |group: &[Computed]| -> BTreeSet<MonoNs> {
+        let periods = group.iter().map(|computed| computed.period);
+        periods.filter(|period| period.thread == thread).map(|period| period.start).collect()
+    };
+    let main = groups.values().map(|group| of_thread(group)).max_by_key(BTreeSet::len).unwrap_or_default();
+    let is_chance = |period: &Period| {
+        period.thread == thread && period.samples.len() == 1 && !main.contains(&period.start)
+    };
+    let count = examples.iter().filter(|period| is_chance(period)).count();
+    if count * FEW < main.len() {
+        examples.retain(|period| !is_chance(period));
+        groups.values_mut().for_each(|group| group.retain(|computed| !is_chance(computed.period)));
+    }
+}
+
+/// All long periods of threads that are like some examples.
+#[derive(Default)]
+struct LikePeriods {
+    delays: Delays,
+    /// Whether other examples were unlike these, so that the number is a share of all.
+    is_estimate: bool,
+}
+
+impl LikePeriods {
+    /// Of one thread: of its long periods of each length, as many as there are `alike` ones among the `examples`. One that
+    /// ran and has no sample is no example, and taken for one like the others.
+    fn of(thread: ThreadKey, alike: &[&Period], examples: &[&Period], evidence: &Evidence) -> Self {
+        let by_bucket = |periods: &[&Period]| {
+            let mut lengths: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
+            for ns in periods.iter().map(|period| period.duration_ns()) {
+                lengths.entry(bucket_from_ns(ns)).or_default().push(ns);
+            }
+            lengths
+        };
+        let (mut alike_by, examples_by) = (by_bucket(alike), by_bucket(examples));
+        let mut all = LikePeriods::default();
+        for sum in evidence.long_sums(thread) {
+            let lengths = alike_by.remove(&sum.bucket).unwrap_or_default();
+            let of_it = examples_by.get(&sum.bucket).map_or(0, Vec::len);
+            // Without an example of this length, those of all lengths have to do.
+            let (part, whole) =
+                if of_it == 0 { (alike.len(), examples.len()) } else { (lengths.len(), of_it) };
+            let kept = Delays::of(lengths);
+            if of_it as u64 == sum.count {
+                all.delays = all.delays.with(kept);
+                continue;
+            }
+            let is_whole = part == whole;
+            let share = |ns: u64| scaled(ns, part as u64, whole as u64);
+            let scaled = Delays {
+                count: share(sum.count).max(kept.count),
+                total_ns: share(sum.total_ns).max(kept.total_ns),
+                max_ns: if is_whole { sum.max_ns } else { kept.max_ns },
+            };
+            all.is_estimate |= !is_whole && part > 0;
+            all.delays = all.delays.with(scaled);
+        }
+        // Lengths at the limit, of whose bucket not all periods are long.
+        let at_limit = Delays::of(alike_by.into_values().flatten());
+        all.delays = all.delays.with(at_limit);
+        all
+    }
+
+    fn with(self, other: Self) -> Self {
+        let is_estimate = self.is_estimate || other.is_estimate;
+        LikePeriods { delays: self.delays.with(other.delays), is_estimate }
+    }
+}
+
+/// The part of `ns` that `part` is of `whole`, to the nearest.
+fn scaled(ns: u64, part: u64, whole: u64) -> u64 {
+    let whole = u128::from(whole.max(1));
+    u64::try_from((u128::from(ns) * u128::from(part) + whole / 2) / whole).unwrap_or(u64::MAX)
 }
 
 /// Whether there are enough samples, and those inside of the callback stand for most of the time that the threads
@@ -203,20 +396,20 @@ fn words(called: &Called) -> String {
     }
 }
 
-fn conclude<'e>(
-    cases: Vec<&'e Case>,
-    called: &Called,
-    place: &str,
-    evidence: &Evidence,
-) -> Option<Conclusion<'e>> {
-    let waiting = waiting(cases.first()?);
-    let delays = Delays::over(&cases, Case::duration_ns);
+fn conclude<'e>(blocks: Vec<Block<'e>>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let (first, delays) = (blocks.first()?, Delays::of(blocks.iter().map(|block| block.ns)));
+    let (waiting, called, place) = (waiting(first.longest()?), first.called.clone(), first.place);
+    let cases: Vec<&Case> = blocks.into_iter().flat_map(|block| block.cases).collect();
+    let waits = match cases.len() as u64 > delays.count {
+        true => format!(", {} waits in all", cases.len()),
+        false => String::new(),
+    };
     let problem = Problem::heavy(cases, delays, evidence)?;
     let title = format!(
-        "{} did not return to {place} {}: its event loop was {waiting} in {}{}.",
+        "{} did not return to {place} {}: its event loop was {waiting} in {}{}{waits}.",
         wording::who(&problem.cases, evidence),
         wording::delays(&delays),
-        words(called),
+        words(&called),
         inside(&problem, &called.name),
     );
     let advice = "Let another thread do what waits, or use a call that does not wait: all else that the loop \
@@ -265,14 +458,13 @@ fn is_blocking_call(case: &Case, evidence: &Evidence) -> bool {
     means(case, CHILD_PROCESS) || means(case, ATOMICS_WAIT) && is_first()
 }
 
-/// A long wait that no other rule is about, and at which no loop is idle.
+/// A wait that no other rule is about, and at which no loop is idle.
 fn is_block(case: &Case, evidence: &Evidence) -> bool {
     let blocks = matches!(
         case.reason,
         StallReason::Blocked(Reason::Child | Reason::Network | Reason::Pipe | Reason::Ipc)
     );
-    let is_wanted = case.is_asleep() || blocks && case.meaning.is_none() || is_blocking_call(case, evidence);
-    is_wanted && case.duration_ns() >= SHORTEST_BLOCK_NS
+    case.is_asleep() || blocks && case.meaning.is_none() || is_blocking_call(case, evidence)
 }
 
 /// How a thread waits at one place of a poll.
@@ -288,7 +480,8 @@ struct Polls {
 fn loops(evidence: &Evidence) -> HashMap<ThreadKey, Loop<'_>> {
     let mut places: BTreeMap<ThreadKey, BTreeMap<(&Callers, &str), Polls>> = BTreeMap::new();
     for case in evidence.cases() {
-        let callers = case.callers.as_deref().filter(|_| case.voluntary && !is_blocking_call(case, evidence));
+        let is_idle = case.voluntary && !case.is_asleep() && !is_blocking_call(case, evidence);
+        let callers = case.callers.as_deref().filter(|_| is_idle);
         let place = callers.zip(case.syscall.as_deref()).and_then(|(callers, syscall)| match case.reason {
             StallReason::Blocked(Reason::Poll) => Some((callers, syscall)),
             StallReason::Blocked(Reason::Wait) => callers.wait_for_work().then_some((callers, WAIT_FOR_WORK)),
@@ -335,9 +528,9 @@ mod tests {
     use super::super::fixture::{Fixture, at, case, stack, steal};
     use super::*;
     use wallprof_model::profile::{Finding, StallRecord};
-    use wallprof_model::{Meaning, MeaningSource, MonoNs};
+    use wallprof_model::{Meaning, MeaningSource};
 
-    use wallprof_analysis::spans::LongPeriod;
+    use wallprof_analysis::spans::{LongPeriod, LongSum};
 
     const MS: u64 = 1_000_000;
 
@@ -401,7 +594,20 @@ mod tests {
 
     impl LongTurn {
         fn titles(&self) -> Vec<String> {
+            self.titles_of_all(&[])
+        }
+
+        /// Where these are the sums of all periods of 370 ms, and of such examples that waited.
+        fn titles_of_all(&self, all: &[(u64, usize)]) -> Vec<String> {
             let mut fixture = Fixture::new();
+            for &(count, waiting) in all {
+                let (thread, bucket, ns) = (ThreadKey(1), bucket_from_ns(370 * MS), 370 * MS);
+                fixture.long_sums.push(LongSum { thread, bucket, count, total_ns: count * ns, max_ns: ns });
+                for turn in 1..=waiting as u64 {
+                    let (start, end) = (MonoNs(turn * 2_000 * MS), MonoNs((turn * 2_000 + 370) * MS));
+                    fixture.periods.push(LongPeriod { thread, start, end, ran_ns: MS, samples: Vec::new() });
+                }
+            }
             let meaning = Meaning {
                 name: self.meaning.into(),
                 software: None,
@@ -447,6 +653,92 @@ mod tests {
         assert_eq!(LongTurn { others: 0, ..LONG_TURN }.titles(), [""; 0], "too few samples");
         let went_on = LongTurn { others: 2, ..LONG_TURN };
         assert_eq!(went_on.titles(), [""; 0], "the loop went on to another callback");
+    }
+
+    #[test]
+    fn turns_of_which_one_is_an_example_count_all() {
+        let found = LONG_TURN.titles_of_all(&[(19, 0)]);
+        let words =
+            "did not return to epoll_wait 19 times, 7.03 s in all, up to 370 ms: its event loop was running";
+        assert!(found[0].contains(words), "{found:#?}");
+        let found = LONG_TURN.titles_of_all(&[(1, 0)]);
+        assert!(found[0].contains("did not return to epoll_wait for 370 ms: "), "{found:#?}");
+        let found = LONG_TURN.titles_of_all(&[(20, 3)]);
+        let words = "did not return to epoll_wait about 5 times, 1.85 s in all, up to 370 ms: ";
+        assert!(found[0].contains(words), "three of four examples waited: {found:#?}");
+        let found = LONG_TURN.titles_of_all(&[(4, 3)]);
+        assert!(
+            found[0].contains("did not return to epoll_wait for 370 ms: "),
+            "all are examples: {found:#?}"
+        );
+    }
+
+    #[test]
+    fn one_sample_of_the_next_callback_is_no_other_turn() {
+        let titles = |elsewhere: u64| -> Vec<String> {
+            let mut fixture = Fixture::new();
+            (0..20).for_each(|turn| fixture.stall(idle(turn, "epoll_wait", 50)));
+            for turn in 0..12 + elsewhere {
+                let callback = if turn < 12 { "rebuild" } else { "tick" };
+                let samples = vec![(stack(&["mix", callback, "run_loop", "main"]), 10 * MS)];
+                let (start, end) = (MonoNs((turn * 100 + 60) * MS), MonoNs((turn * 100 + 72) * MS));
+                fixture.periods.push(LongPeriod {
+                    thread: ThreadKey(1),
+                    start,
+                    end,
+                    ran_ns: 12 * MS,
+                    samples,
+                });
+            }
+            let (thread, bucket) = (ThreadKey(1), bucket_from_ns(12 * MS));
+            let (count, total_ns, max_ns) = (40, 480 * MS, 12 * MS);
+            fixture.long_sums.push(LongSum { thread, bucket, count, total_ns, max_ns });
+            findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
+        };
+        let found = titles(3);
+        assert!(found.len() == 1 && found[0].contains("epoll_wait 40 times, 480 ms in all"), "{found:#?}");
+        let found = titles(8);
+        assert!(
+            found.len() == 2 && found[0].contains("epoll_wait about 24 times, 288 ms in all"),
+            "{found:#?}"
+        );
+        assert!(found[1].contains("epoll_wait about 16 times, 192 ms in all"), "{found:#?}");
+    }
+
+    /// Turns of the loop in which its callback waits `waits` times for 4 ms, and after each wait runs for `gap_us`, `polls_us`
+    /// of which it polls.
+    fn many_short(waits: u64, polls_us: u64, gap_us: u64) -> Vec<Finding> {
+        let mut fixture = Fixture::new();
+        for turn in 0..20 {
+            fixture.stall(idle(turn * 2, "epoll_wait", 50));
+            for number in 0..waits {
+                let start_ns = (turn * 200 + 51) * MS + number * (4_000 + gap_us) * 1_000;
+                let id = 1_000 + turn * 100 + number;
+                fixture.stall(at(start_ns, StallRecord { id, ..block(turn, Reason::Network, 4) }));
+                if polls_us > 0 {
+                    let poll = StallRecord { id: id + 10_000, ..idle(turn, "epoll_wait", 1) };
+                    let end = MonoNs(poll.start.0 + polls_us * 1_000);
+                    fixture.stall(at(start_ns + 4_050_000, StallRecord { end, ..poll }));
+                }
+            }
+        }
+        let mut found = findings(&fixture.evidence());
+        found.retain(|found| found.rule == RULE.name);
+        found
+    }
+
+    #[test]
+    fn turn_of_many_short_waits_is_one() {
+        let found = many_short(20, 0, 600);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        let words = "did not return to epoll_wait 20 times, 1.83 s in all, up to 91.4 ms: its event loop was waiting for the \
+            network in serve_request, inside back_off, 400 waits in all.";
+        assert!(found[0].title.contains(words), "{found:#?}");
+        assert_eq!((found[0].count, found[0].stalls.len()), (20, 400));
+        assert_eq!(many_short(20, 500, 600), [], "it polled after each of them");
+        assert_eq!(many_short(20, 0, 900), [], "it may have polled, and found events");
+        assert_eq!(many_short(2, 0, 600), [], "8 ms");
+        assert_eq!(many_short(0, 0, 600), []);
     }
 
     #[test]

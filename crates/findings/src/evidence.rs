@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use wallprof_analysis::receive::{Backlog, backlog};
-use wallprof_analysis::spans::{LongPeriod, OverBudget};
+use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget};
 use wallprof_meaning::by_stack::ByStack;
 use wallprof_meaning::interner::Interner;
 use wallprof_meaning::site::{self, Site, Sites};
@@ -70,6 +70,7 @@ pub struct Evidence {
     /// The counters of each process's receive queues, upstreams and control group, by pid.
     process_counters: HashMap<u32, Vec<CounterTrack>>,
     periods: Vec<Period>,
+    long_sums: Vec<LongSum>,
     over_budget: Vec<OverBudget>,
     wait_sums: Vec<WaitSum>,
     /// By start.
@@ -105,13 +106,14 @@ pub(super) struct WaitSum {
     pub count: u64,
 }
 
-/// A long busy period in which its thread ran, and where.
+/// A long busy period, and where its thread ran if that was most of it.
 #[derive(Debug)]
 pub(super) struct Period {
     pub thread: ThreadKey,
     pub start: MonoNs,
     pub end: MonoNs,
     pub ran_ns: u64,
+    pub is_running: bool,
     /// Of the samples late in it, each with the running time for which it stands, ns.
     pub samples: Vec<(Arc<Callers>, u64)>,
 }
@@ -159,6 +161,8 @@ pub struct Surroundings<'r> {
     /// [`reads_process_counter`]: super::reads_process_counter
     pub process_counters: &'r [CounterTrack],
     pub periods: &'r [LongPeriod],
+    /// Those of which the periods are examples.
+    pub long_sums: &'r [LongSum],
     pub over_budget: &'r [OverBudget],
     /// Waits that [`reads_wait`](super::reads_wait) accepts, of threads that [lost enough](super::is_enough_lost) by them.
     pub waits: &'r [WaitRow],
@@ -178,6 +182,7 @@ impl<'r> Surroundings<'r> {
             counters: &[],
             process_counters: &[],
             periods: &[],
+            long_sums: &[],
             over_budget: &[],
             waits: &[],
         }
@@ -241,6 +246,7 @@ impl Collector {
             machine: Machine::new(around.counters, around.info.cpus),
             process_counters: by_process(around.process_counters, around.threads),
             periods,
+            long_sums: around.long_sums.to_vec(),
             over_budget: around.over_budget.to_vec(),
             wait_sums,
             cases,
@@ -316,8 +322,9 @@ impl Collector {
 
     fn period(&mut self, period: &LongPeriod) -> Period {
         let LongPeriod { thread, start, end, ran_ns, ref samples } = *period;
+        let is_running = period.is_running();
         let samples = samples.iter().filter_map(|(stack, ns)| Some((self.callers(Some(stack))?, *ns)));
-        Period { thread, start, end, ran_ns, samples: samples.collect() }
+        Period { thread, start, end, ran_ns, is_running, samples: samples.collect() }
     }
 
     fn wait_sum(&mut self, row: &WaitRow) -> WaitSum {
@@ -498,6 +505,11 @@ impl Evidence {
     /// Long busy periods of threads that findings may be about.
     pub(super) fn periods(&self) -> impl Iterator<Item = &Period> {
         self.periods.iter().filter(|period| !self.is_left_out(period.thread))
+    }
+
+    /// All long busy periods of a thread, by length.
+    pub(super) fn long_sums(&self, thread: ThreadKey) -> impl Iterator<Item = &LongSum> {
+        self.long_sums.iter().filter(move |sum| sum.thread == thread)
     }
 
     /// Of threads that findings may be about.

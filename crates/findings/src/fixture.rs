@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use wallprof_analysis::spans::{LongPeriod, OverBudget};
+use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget};
 use wallprof_model::counter::{Counter, CounterKind, CounterTrack, CounterUnit};
 use wallprof_model::event::{Access, DelayKind, Fault, KernelDelay, LedgerDelta, Mapping};
 use wallprof_model::profile::{
@@ -32,6 +32,7 @@ pub struct Fixture {
     pub counters: Vec<CounterTrack>,
     pub process_counters: Vec<CounterTrack>,
     pub periods: Vec<LongPeriod>,
+    pub long_sums: Vec<LongSum>,
     pub over_budget: Vec<OverBudget>,
     pub waits: Vec<WaitRow>,
     pub collector: Collector,
@@ -55,6 +56,7 @@ impl Fixture {
             counters: Vec::new(),
             process_counters: Vec::new(),
             periods: Vec::new(),
+            long_sums: Vec::new(),
             over_budget: Vec::new(),
             waits: Vec::new(),
             collector: Collector::default(),
@@ -78,6 +80,7 @@ impl Fixture {
             counters,
             process_counters,
             periods,
+            long_sums,
             over_budget,
             waits,
         } = self;
@@ -92,6 +95,7 @@ impl Fixture {
             counters: &counters,
             process_counters: &process_counters,
             periods: &periods,
+            long_sums: &long_sums,
             over_budget: &over_budget,
             waits: &waits,
         })

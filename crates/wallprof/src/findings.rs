@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use wallprof_analysis::blame::{Edge, Group, Waits};
-use wallprof_analysis::spans::{LongPeriod, OverBudget, long_periods, over_budget};
+use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget, long_periods, long_sums, over_budget};
 use wallprof_findings::{
     Collector, Surroundings, WaitRow, findings, is_enough_lost, reads_counter, reads_process_counter,
     reads_wait,
@@ -84,6 +84,7 @@ pub struct Background {
     counters: Vec<CounterTrack>,
     process_counters: Vec<CounterTrack>,
     periods: Vec<LongPeriod>,
+    long_sums: Vec<LongSum>,
     over_budget: Vec<OverBudget>,
     waits: Vec<WaitRow>,
 }
@@ -103,6 +104,7 @@ impl Background {
             info,
             threads,
             periods,
+            long_sums: long_sums(&sums),
             over_budget,
             interrupts: recording.interrupts()?,
             intrusions: recording.intrusions()?,
@@ -124,6 +126,7 @@ impl Background {
         // A counter of a process is of one of its threads.
         self.process_counters.retain(|track| track.counter.thread.is_none_or(|key| threads.contains(&key)));
         self.periods.retain(|period| threads.contains(&period.thread));
+        self.long_sums.retain(|sum| threads.contains(&sum.thread));
         self.waits.retain(|row| threads.contains(&row.thread));
     }
 
@@ -140,6 +143,7 @@ impl Background {
             counters: &self.counters,
             process_counters: &self.process_counters,
             periods: &self.periods,
+            long_sums: &self.long_sums,
             over_budget: &self.over_budget,
             waits: &self.waits,
         }))

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Long busy periods in which a thread ran for most of the time, with the stacks of the samples late in them.
+//! Long busy periods, and of those in which a thread ran for most of the time the stacks of the samples late in them. Single
+//! periods are examples: of a busy thread not all are kept. The sums have all.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use wallprof_model::histogram::{Cell, Histogram};
+use wallprof_model::histogram::{Cell, Histogram, range_from_bucket};
 use wallprof_model::profile::ResolvedStack;
 use wallprof_model::{LateSample, MonoNs, Span, SpanDelta, SpanSource, SpanState, StackId, State, ThreadKey};
 
@@ -11,12 +12,12 @@ use wallprof_model::{LateSample, MonoNs, Span, SpanDelta, SpanSource, SpanState,
 const SHORTEST_NS: u64 = 10_000_000;
 /// It must last this many times as long as the thread's periods usually do.
 const TIMES_MEDIAN: u64 = 20;
-/// Periods that are kept: the longest.
+/// Periods that are kept, of those that ran and of others: the longest.
 const MOST: usize = 10_000;
 /// Stacks of a period that are resolved: with fewer, its functions are known as well.
 const MOST_STACKS: usize = 64;
 
-/// A busy period of much more running time than is usual for its thread.
+/// A busy period that lasted much longer than is usual for its thread.
 #[derive(Clone, Debug)]
 pub struct LongPeriod {
     pub thread: ThreadKey,
@@ -24,7 +25,8 @@ pub struct LongPeriod {
     pub end: MonoNs,
     /// As the span's states have it, ns.
     pub ran_ns: u64,
-    /// Where it ran late in the period, and for how long, ns. What lies before the first sample is unknown.
+    /// Where it ran late in the period, and for how long, ns, if it ran for most of it. What lies before the first sample
+    /// is unknown.
     pub samples: Vec<(ResolvedStack, u64)>,
 }
 
@@ -32,6 +34,40 @@ impl LongPeriod {
     pub fn duration_ns(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
     }
+
+    /// Whether the thread ran for half of it.
+    pub fn is_running(&self) -> bool {
+        self.ran_ns >= self.duration_ns() / 2
+    }
+}
+
+/// All periods of one thread and one bucket of lengths that are as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongSum {
+    pub thread: ThreadKey,
+    /// A [`wallprof_model::histogram`] bucket.
+    pub bucket: u16,
+    pub count: u64,
+    pub total_ns: u64,
+    pub max_ns: u64,
+}
+
+/// The sums of all periods of buckets in which every period is long, whatever it was made of, by thread and bucket.
+pub fn long_sums(sums: &[SpanDelta]) -> Vec<LongSum> {
+    let medians = medians(sums);
+    let mut found: BTreeMap<(ThreadKey, u16), LongSum> = BTreeMap::new();
+    for sum in sums.iter().filter(|sum| sum.source == SpanSource::Busy) {
+        let from_ns = range_from_bucket(sum.bucket).0;
+        if from_ns >= SHORTEST_NS.max(least_ns(&medians, sum.thread)) {
+            let SpanDelta { thread, bucket, .. } = *sum;
+            let nothing = LongSum { thread, bucket, count: 0, total_ns: 0, max_ns: 0 };
+            let all = found.entry((thread, bucket)).or_insert(nothing);
+            all.count = all.count.saturating_add(sum.count);
+            all.total_ns = all.total_ns.saturating_add(sum.states.total_ns());
+            all.max_ns = all.max_ns.max(sum.max_ns);
+        }
+    }
+    found.into_values().collect()
 }
 
 /// The long periods among single spans, by thread and start. `spans` come longest first; `samples` may be in any
@@ -47,14 +83,19 @@ pub fn long_periods<E>(
 ) -> Result<Vec<LongPeriod>, E> {
     let medians = medians(sums);
     let is_long = |span: &Span| {
-        let usual_ns = medians.get(&span.thread).map_or(0, |ns| ns.saturating_mul(TIMES_MEDIAN));
-        span.source == SpanSource::Busy
-            && span.duration_ns() >= usual_ns
-            && ran_ns(span) >= span.duration_ns() / 2
+        span.source == SpanSource::Busy && span.duration_ns() >= least_ns(&medians, span.thread)
     };
+    let is_running = |span: &Span| ran_ns(span) >= span.duration_ns() / 2;
     let spans = spans.into_iter().take_while(|span| span.duration_ns() >= SHORTEST_NS);
-    let mut found: Vec<(Span, Vec<(StackId, u64)>)> =
-        spans.filter(is_long).take(MOST).map(|span| (span, Vec::new())).collect();
+    // Those that waited do not keep out those that ran.
+    let (mut running, mut waiting) = (0, 0);
+    let is_one_of_most = |span: &Span| {
+        let count = if is_running(span) { &mut running } else { &mut waiting };
+        *count += 1;
+        *count <= MOST
+    };
+    let spans = spans.filter(is_long).filter(is_one_of_most);
+    let mut found: Vec<(Span, Vec<(StackId, u64)>)> = spans.map(|span| (span, Vec::new())).collect();
     found.sort_by_key(|(span, _)| (span.thread, span.start));
     let ran = |sample: &&LateSample| {
         sample.source == SpanSource::Busy && matches!(sample.state, State::User | State::Kernel)
@@ -66,6 +107,7 @@ pub fn long_periods<E>(
         if let Some((span, stacks)) = before
             && span.thread == sample.thread
             && sample.at <= span.end
+            && is_running(span)
             && let Some(user) = sample.user
         {
             stacks.push((user, sample.ns));
@@ -79,6 +121,11 @@ pub fn long_periods<E>(
         Ok(LongPeriod { thread, start, end, ran_ns, samples: samples.collect::<Result<_, E>>()? })
     };
     found.into_iter().map(&mut period).collect()
+}
+
+/// A shorter period is a usual one of its thread, ns.
+fn least_ns(medians: &HashMap<ThreadKey, u64>, thread: ThreadKey) -> u64 {
+    medians.get(&thread).map_or(0, |ns| ns.saturating_mul(TIMES_MEDIAN))
 }
 
 fn ran_ns(span: &Span) -> u64 {
@@ -144,13 +191,26 @@ mod tests {
         let found = long_periods(&sums, spans, &samples, resolve).expect("all stacks are there");
         let periods: Vec<_> =
             found.iter().map(|period| (period.thread.0, period.duration_ns() / MS)).collect();
-        assert_eq!(periods, [(1, 90)], "not the one that waited, nor the usual, nor the short one");
+        assert_eq!(periods, [(1, 90), (1, 60)], "neither the usual, nor the short one");
         assert_eq!(found[0].ran_ns, 80 * MS);
+        assert!(found[0].is_running() && !found[1].is_running() && found[1].samples.is_empty());
         let sample = |(stack, ns): &(ResolvedStack, u64)| {
             (stack.frames[0].lines[0].symbol.as_deref().map(str::to_owned), *ns)
         };
         let found: Vec<_> = found[0].samples.iter().map(sample).collect();
         assert_eq!(found, [(Some("function_120".into()), MS), (Some("function_150".into()), MS)]);
+    }
+
+    #[test]
+    fn sums_have_all_periods_of_buckets_that_are_long() {
+        let long = |thread, ms| usual(thread, ms * MS);
+        // Twenty times the usual length of thread 2 is some 60 ms.
+        let sums =
+            [usual(1, 40_000), usual(1, 9 * MS), long(1, 12), long(1, 12), usual(2, 3 * MS), long(2, 30)];
+        let few = sums.map(|sum| SpanDelta { count: if sum.max_ns >= 9 * MS { 7 } else { 1_000 }, ..sum });
+        let (bucket, max_ns) = (bucket_from_ns(12 * MS), 12 * MS);
+        let total_ns = 2 * 1_000 * 12 * MS;
+        assert_eq!(long_sums(&few), [LongSum { thread: ThreadKey(1), bucket, count: 14, total_ns, max_ns }]);
     }
 
     #[test]
