@@ -106,7 +106,9 @@ impl Callers {
         let in_python = python::is_function(name);
         Some(
             inwards
-                .filter(move |function| !in_python || !function.is_of_python())
+                .filter(move |function| {
+                    !in_python || !python::is_runtime(function.symbol.as_deref(), function.module.as_deref())
+                })
                 .filter_map(|function| function.symbol.as_ref()),
         )
     }
@@ -128,22 +130,12 @@ fn called_first(inside: &[Arc<Function>]) -> Option<Called> {
         return inside.get(at).map(|function| Called { name: function.name(), word: Some(word) });
     }
     // What asyncio calls says more than asyncio.
-    let of_program = inside.iter().find(|function| function.is_python() && !function.is_of_python());
+    let of_program = inside.iter().find(|function| python::is_of_program(function.symbol.as_deref()));
     let named = of_program.or_else(|| inside.iter().find(|function| function.symbol.is_some()));
     named.or(inside.first()).map(|function| Called { name: function.name(), word: None })
 }
 
 impl Function {
-    fn is_python(&self) -> bool {
-        self.symbol.as_deref().is_some_and(python::is_function)
-    }
-
-    /// Of the interpreter of Python, or of its standard library.
-    fn is_of_python(&self) -> bool {
-        self.symbol.as_deref().is_some_and(python::is_library)
-            || self.module.as_deref().is_some_and(python::is_machine)
-    }
-
     pub fn symbol(&self) -> Option<&Arc<str>> {
         self.symbol.as_ref()
     }

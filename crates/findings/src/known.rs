@@ -28,7 +28,7 @@ pub(super) fn part_ns(cases: &[&Case], wanted: impl Fn(&Case) -> bool) -> u64 {
     waited_ns(&wanted)
 }
 
-/// Whether what is known of `part_ns` of the waits' time can be said of all of it.
+/// Whether `part_ns` is at least half of the waits' time: a thread that is known of so much is named.
 pub(super) fn is_most(part_ns: u64, whole_ns: u64) -> bool {
     part_ns > 0 && is_share(part_ns, MOST, whole_ns)
 }

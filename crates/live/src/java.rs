@@ -140,34 +140,34 @@ impl JavaReaders {
     /// thread still reads.
     pub(crate) fn follow(&mut self, code: &ChangedCode) -> Result<(), ()> {
         let is_known = |reader: &&Reader| reader.exec_id == code.exec_id;
-        let has_java =
-            self.readers.get(&code.pid).filter(is_known).is_some_and(|reader| reader.mappings.is_empty());
-        if has_java {
+        let reader = self.readers.get(&code.pid).filter(is_known);
+        if reader.is_some_and(|reader| reader.mappings.is_empty()) {
             return Ok(());
         }
-        let mappings = self.mappings_of_python(code);
-        if let Some(reader) = self.readers.get(&code.pid).filter(is_known) {
-            return match reader.mappings == mappings || mappings.is_empty() {
-                true => Ok(()),
-                // What came since is read afterwards.
-                false if reader.is_reading() => Err(()),
-                false => {
-                    self.start_python(code, mappings, false);
-                    Ok(())
-                }
-            };
+        let is_first = reader.is_none();
+        if is_first {
+            // That of the program before an exec.
+            self.forget_process(code.pid);
         }
-        self.forget_process(code.pid);
-        if !mappings.is_empty() {
-            self.start_python(code, mappings, true);
-            return Ok(());
-        }
+        // Before Python: an interpreter may have loaded a virtual machine, whose code is in no file, either.
         for range in &code.ranges {
             let Some(module) = range.module else { continue };
             let Some(variables) = self.variables(module)? else { continue };
+            self.forget_process(code.pid);
             self.start(code, variables.map(|address| address.wrapping_sub(range.bias)));
-            break;
+            return Ok(());
         }
+        let mappings = self.mappings_of_python(code);
+        let reader = self.readers.get(&code.pid).filter(is_known);
+        if mappings.is_empty() || reader.is_some_and(|reader| reader.mappings == mappings) {
+            return Ok(());
+        }
+        if reader.is_some_and(Reader::is_reading) {
+            // What came since is read afterwards.
+            return Err(());
+        }
+        self.forget_process(code.pid);
+        self.start_python(code, mappings, is_first);
         Ok(())
     }
 
@@ -211,8 +211,11 @@ impl JavaReaders {
             let mut found = None;
             // A mapping is seen before it is filled.
             for _ in 0..PYTHON_TRIES {
-                let is_over = woken.recv_timeout(PAUSE) == Err(RecvTimeoutError::Disconnected);
-                if is_over || !lock(&known).has_time(owner) {
+                if woken.recv_timeout(PAUSE) == Err(RecvTimeoutError::Disconnected) {
+                    // Nobody wants it any more: what the process has now, another thread reads.
+                    return;
+                }
+                if !lock(&known).has_time(owner) {
                     break;
                 }
                 let before_ns = clock::thread_cpu_ns();

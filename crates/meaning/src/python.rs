@@ -33,6 +33,17 @@ pub fn is_library(symbol: &str) -> bool {
     })
 }
 
+/// Whether a function is of the interpreter or of the standard library, by its name and its file: no function of the
+/// program, where that has some in Python.
+pub fn is_runtime(symbol: Option<&str>, module: Option<&str>) -> bool {
+    symbol.is_some_and(is_library) || module.is_some_and(is_machine)
+}
+
+/// Whether a function is one of the program in Python.
+pub fn is_of_program(symbol: Option<&str>) -> bool {
+    symbol.is_some_and(|symbol| is_function(symbol) && !is_library(symbol))
+}
+
 /// Whether a file is the interpreter, or one of its own modules in C.
 pub fn is_machine(path: &str) -> bool {
     let name = base_name(path);
@@ -77,6 +88,8 @@ mod tests {
             ("Handle._run:/usr/lib/python3.13/asyncio/events.py", false),
         ] {
             assert_eq!(is_library(symbol), expected, "{symbol}");
+            assert_eq!(is_runtime(Some(symbol), None), expected, "{symbol}");
+            assert_eq!(is_of_program(Some(symbol)), !expected && is_function(symbol), "{symbol}");
         }
     }
 }

@@ -126,13 +126,8 @@ struct Function<'a> {
 
 /// The site of a stack of these functions, leaf first.
 fn from_functions(functions: &[Function<'_>]) -> Option<Site> {
-    let is_python = |function: &Function<'_>| function.symbol.is_some_and(python::is_function);
-    let is_of_python = |function: &Function<'_>| {
-        function.symbol.is_some_and(python::is_library)
-            || function.frame.module.as_deref().is_some_and(python::is_machine)
-    };
     // A function of the program in Python says more than the interpreter and the standard library.
-    let has_python = functions.iter().any(|function| is_python(function) && !is_of_python(function));
+    let has_python = functions.iter().any(|function| python::is_of_program(function.symbol));
     // A method of the program says more than the class library, and this more than the virtual machine.
     let says = |function: &Function<'_>| match function.role {
         Role::Program => function.symbol.is_some() || function.frame.module.is_some(),
@@ -146,7 +141,7 @@ fn from_functions(functions: &[Function<'_>]) -> Option<Site> {
     let has_method = functions.iter().any(is_method);
     let has_machine = functions.iter().any(|function| function.role == Role::JavaMachine);
     let is_plumbing = |function: &Function<'_>| match function.role {
-        _ if has_python && is_of_python(function) => true,
+        _ if has_python && python::is_runtime(function.symbol, function.frame.module.as_deref()) => true,
         Role::Program => !has_program && (has_method || has_machine),
         Role::Plumbing | Role::JavaLibrary => true,
         Role::JavaMachine => {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A control group may use a twentieth of a CPU; its thread wants half of one.
 packages=gcc
-skip_unless='[ -e /sys/fs/cgroup/cpu/cpu.cfs_quota_us ] || grep -qw cpu /sys/fs/cgroup/cgroup.subtree_control'
+skip_unless=$HAS_CPU_GROUPS
 kind=cpu-throttling
 # The quota.
 planted=cpu-throttling
@@ -10,20 +10,12 @@ prepare() {
     binary=$(program burn.c)
     group=$(control_group cpu)
 }
-quota() { # MICROSECONDS OF 100000
-    if [ -e "$group/cpu.max" ]; then
-        echo "$1 100000" > "$group/cpu.max"
-    else
-        echo 100000 > "$group/cpu.cfs_period_us"
-        echo "$1" > "$group/cpu.cfs_quota_us"
-    fi
-}
 cause() {
-    quota 5000
+    limit_cpu "$group" 5000
     run_in_group_as_target "$group" "$binary" "$SECONDS_OF_RUN"
 }
 twin() {
-    quota 100000
+    limit_cpu "$group" 100000
     run_in_group_as_target "$group" "$binary" "$SECONDS_OF_RUN"
 }
 target() { target_with_thread pricing; }
