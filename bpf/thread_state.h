@@ -165,6 +165,7 @@ ALWAYS_INLINE void start_observing(struct thread_state *t, struct task_struct *t
     t->run_ns = from;
     t->wake_ns = 0;
     t->second_end = 0;
+    t->borrowable = 0;
     t->activity = activity;
     t->reason = REASON_OTHER;
     t->syscall = -1;

@@ -22,8 +22,13 @@ struct Account {
     /// Seconds that the thread closed and that are not emitted yet, in the order of arrival: each CPU has its
     /// own ring.
     closed: Vec<second_record>,
-    /// The sum of all deltas so far.
+    /// The sums of which all is emitted.
     emitted: ledger,
+    /// Time in later sums that an earlier delta has already counted, in another state. The next deltas are
+    /// shorter by that.
+    counted: u64,
+    /// A pause has ended, and the thread was not read since.
+    paused: bool,
     /// The time from which the next delta counts.
     upto: u64,
     /// The end of the last delta. `None` before the first one.
@@ -41,6 +46,9 @@ pub struct Accounts {
     /// Threads that did not exist at the last [`Accounts::end_unseen`]: their last records are on the way, or
     /// lost.
     missing: HashSet<u32>,
+    /// Threads that were no longer listed after a pause. They ended in it, or right after it: then their last
+    /// records are on the way.
+    left: HashMap<u32, Account>,
 }
 
 /// The state of a thread since its last event.
@@ -66,6 +74,7 @@ impl Accounts {
     pub fn update(&mut self, record: &thread_record) -> bool {
         match self.by_key.get_mut(&record.key) {
             Some(account) => {
+                account.end_pause(record);
                 account.record = *record;
                 false
             }
@@ -75,6 +84,8 @@ impl Accounts {
                     record: *record,
                     closed: self.early.remove(&record.key).unwrap_or_default(),
                     emitted: ledger::default(),
+                    counted: 0,
+                    paused: false,
                     upto: record.observed_from,
                     last_end: None,
                 };
@@ -123,6 +134,11 @@ impl Accounts {
         for account in self.by_key.values_mut() {
             account.flush(until, epoch_offset, emit);
         }
+        for (key, account) in self.left.drain() {
+            if let Some(end) = account.last_end {
+                emit(Event::ThreadEnd { thread: ThreadKey(key), at: MonoNs(end) });
+            }
+        }
         // A thread that closed a second before `until` is known by now, or its record is lost.
         self.early.retain(|_, seconds| seconds.iter().any(|second| second.boundary > until));
     }
@@ -131,20 +147,16 @@ impl Accounts {
     pub fn resume(&mut self, at: u64) {
         for account in self.by_key.values_mut() {
             (account.emitted, account.upto) = (account.record.ledger, at);
+            (account.counted, account.paused) = (0, true);
             account.closed.clear();
         }
         self.early.clear();
     }
 
-    /// Forgets all threads but these. The others ended unseen: each gets an end where its last delta ended.
-    pub fn keep(&mut self, living: &HashSet<u32>, emit: &mut dyn FnMut(Event)) {
-        self.by_key.retain(|key, account| {
-            let lives = living.contains(key);
-            if !lives && let Some(end) = account.last_end {
-                emit(Event::ThreadEnd { thread: ThreadKey(*key), at: MonoNs(end) });
-            }
-            lives
-        });
+    /// After a pause, only these threads are listed. The others get their ends at the next flush: where the last
+    /// record says that arrives until then, else where their last delta ended.
+    pub fn keep(&mut self, listed: &HashSet<u32>) {
+        self.left.extend(self.by_key.extract_if(|key, _| !listed.contains(key)));
     }
 
     /// Ends the threads that existed neither at the last call nor now: their last records found a full ring.
@@ -177,6 +189,9 @@ impl Accounts {
 
     /// Emits the rest of a thread that ended, and forgets it. `record` is its last one.
     pub fn end(&mut self, record: &thread_record, epoch_offset: u64, emit: &mut dyn FnMut(Event)) {
+        if let Some(account) = self.left.remove(&record.key) {
+            self.by_key.insert(record.key, account);
+        }
         self.update(record);
         let Some(mut account) = self.by_key.remove(&record.key) else { return };
         account.flush(record.since, epoch_offset, emit);
@@ -187,6 +202,17 @@ impl Accounts {
 }
 
 impl Account {
+    /// `record` is the first one after a pause. What the sums had before the pause, and the last record before it
+    /// had not, is part of the time that was counted up to the pause: a switch was still being counted on another
+    /// CPU while that record was read.
+    fn end_pause(&mut self, record: &thread_record) {
+        if std::mem::take(&mut self.paused) {
+            let since_pause = record.since.saturating_sub(self.upto);
+            let before = wall_of(&record.ledger).saturating_sub(since_pause);
+            self.counted = before.saturating_sub(wall_of(&self.record.ledger));
+        }
+    }
+
     fn flush(&mut self, until: u64, epoch_offset: u64, emit: &mut dyn FnMut(Event)) {
         let mut closed = std::mem::take(&mut self.closed);
         if self.record.on_mask == 0 {
@@ -241,11 +267,13 @@ impl Account {
         }
         let second = EpochSecond(((until - 1 + epoch_offset) / SECOND_NS) as u32);
         let mut delta = delta(thread, second, until - self.upto, &self.emitted, total);
+        self.counted += moved(&self.emitted, total);
+        self.counted -= shorten(&mut delta, self.counted);
         if self.is_unsampled {
             delta.cpu_ns = delta.on_cpu_ns.saturating_sub(delta.irq_ns).saturating_sub(delta.fault_on_cpu_ns);
         }
         emit(Event::Ledger(delta));
-        self.emitted = highest(&self.emitted, total);
+        self.emitted = *total;
         (self.upto, self.last_end) = (until, Some(until));
     }
 }
@@ -305,8 +333,7 @@ impl Open {
     }
 }
 
-/// `total` less `emitted`, field by field. Where a sum was estimated a little too high at a second's end, the next delta is
-/// smaller by that.
+/// What `total` has more than `emitted`, field by field.
 fn delta(
     thread: ThreadKey,
     second: EpochSecond,
@@ -338,24 +365,43 @@ fn delta(
     delta
 }
 
-fn highest(emitted: &ledger, total: &ledger) -> ledger {
-    let (mut blocked, mut faults) = (emitted.blocked, emitted.faults);
-    for (sum, new) in blocked.iter_mut().zip(total.blocked).chain(faults.iter_mut().zip(total.faults)) {
-        *sum = (*sum).max(new);
+/// The wall time in these sums. Time on the CPU in page faults is in two of them.
+fn wall_of(sums: &ledger) -> u64 {
+    let others: u64 = sums.blocked.iter().sum();
+    (sums.on_cpu + sums.runnable + sums.preempted + others).saturating_sub(sums.fault_on_cpu)
+}
+
+/// What `total` has less than `emitted`: time that moved to another state after it was emitted. The kernel side
+/// learns at a thread's switch-out how much of the wait before it the thread was running (`charge_running`), and
+/// at the end of a page fault whether it was major.
+fn moved(emitted: &ledger, total: &ledger) -> u64 {
+    let sleeps: u64 = emitted.blocked.iter().zip(total.blocked).map(|(was, is)| was.saturating_sub(is)).sum();
+    emitted.on_cpu.saturating_sub(total.on_cpu)
+        + emitted.runnable.saturating_sub(total.runnable)
+        + emitted.preempted.saturating_sub(total.preempted)
+        + sleeps
+}
+
+/// Takes up to `ns` out of the states of a delta, and returns how much: running time first, to which time moves.
+fn shorten(delta: &mut LedgerDelta, ns: u64) -> u64 {
+    let mut left = ns;
+    let mut take = |state: &mut u64, at_most: u64| {
+        let taken = left.min(at_most);
+        *state -= taken;
+        left -= taken;
+    };
+    let elsewhere = delta.irq_ns.saturating_add(delta.fault_on_cpu_ns);
+    let running = delta.on_cpu_ns.saturating_sub(elsewhere);
+    take(&mut delta.on_cpu_ns, running);
+    let fault_minor = delta.fault_minor_ns.saturating_sub(delta.fault_on_cpu_ns);
+    let fault_major = delta.fault_major_ns.saturating_sub(delta.fault_on_cpu_ns);
+    take(&mut delta.fault_major_ns, fault_major);
+    take(&mut delta.fault_minor_ns, fault_minor);
+    for state in delta.blocked_ns.iter_mut().chain([&mut delta.runnable_ns, &mut delta.preempted_ns]) {
+        let whole = *state;
+        take(state, whole);
     }
-    ledger {
-        fault_on_cpu: emitted.fault_on_cpu.max(total.fault_on_cpu),
-        faults,
-        on_cpu: emitted.on_cpu.max(total.on_cpu),
-        irq: emitted.irq.max(total.irq),
-        runnable: emitted.runnable.max(total.runnable),
-        preempted: emitted.preempted.max(total.preempted),
-        blocked,
-        voluntary: emitted.voluntary.max(total.voluntary),
-        involuntary: emitted.involuntary.max(total.involuntary),
-        user_samples: emitted.user_samples.max(total.user_samples),
-        kernel_samples: emitted.kernel_samples.max(total.kernel_samples),
-    }
+    ns - left
 }
 
 #[cfg(test)]
@@ -474,16 +520,90 @@ mod tests {
         assert_eq!((emitted[0].on_cpu_ns, emitted[0].wall_ns), (500, 500));
     }
 
+    /// The states of a delta.
+    fn states(delta: &LedgerDelta) -> u64 {
+        let sleeps = delta.blocked_ns.iter().sum::<u64>() + delta.fault_minor_ns + delta.fault_major_ns;
+        delta.on_cpu_ns - delta.fault_on_cpu_ns + delta.runnable_ns + delta.preempted_ns + sleeps
+    }
+
+    #[test]
+    fn time_that_moves_to_running_after_it_was_emitted_counts_once() {
+        let mut accounts = Accounts::default();
+        let mut woken = record(c::ACTIVITY_RUNNING, START + 8_000);
+        woken.ledger.blocked[0] = 8_000;
+        accounts.update(&woken);
+        let first = deltas(&mut accounts, START + 8_100);
+        assert_eq!((first[0].blocked_ns[0], first[0].on_cpu_ns), (8_000, 100));
+        // Of the wait, the thread ran the last 7,900 ns by the scheduler's sum.
+        let mut left = record(c::ACTIVITY_BLOCKED, START + 9_000);
+        (left.ledger.blocked[0], left.ledger.on_cpu) = (100, 1_000 + 7_900);
+        accounts.update(&left);
+        let second = deltas(&mut accounts, START + 9_000);
+        assert_eq!((second[0].wall_ns, states(&second[0]), second[0].on_cpu_ns), (900, 900, 900));
+        let third = deltas(&mut accounts, START + 9_500);
+        assert_eq!((third[0].blocked_ns[0], states(&third[0])), (500, 500), "later waits count whole");
+    }
+
+    #[test]
+    fn more_time_than_a_delta_has_is_taken_from_the_next_ones() {
+        let mut accounts = Accounts::default();
+        let mut woken = record(c::ACTIVITY_RUNNING, START + 8_000);
+        woken.ledger.preempted = 8_000;
+        accounts.update(&woken);
+        deltas(&mut accounts, START + 8_000);
+        // The sums lack 300 ns at the first reading.
+        let mut left = record(c::ACTIVITY_BLOCKED, START + 8_100);
+        (left.ledger.preempted, left.ledger.on_cpu) = (7_600, 200);
+        accounts.update(&left);
+        let all: Vec<_> =
+            [8_100, 8_500].iter().flat_map(|until| deltas(&mut accounts, START + until)).collect();
+        assert_eq!(all.iter().map(states).collect::<Vec<_>>(), [0, 200]);
+    }
+
+    #[test]
+    fn switch_that_is_counted_after_the_last_look_before_a_pause_counts_once() {
+        let mut accounts = Accounts::default();
+        accounts.update(&record(c::ACTIVITY_RUNNING, START));
+        assert_eq!(deltas(&mut accounts, START + 1_000)[0].on_cpu_ns, 1_000, "to the pause");
+        accounts.resume(START + 9_000);
+        // It had run for 900 ns, and then slept. It was woken after the pause, and runs.
+        let mut woken = record(c::ACTIVITY_RUNNING, START + 9_300);
+        (woken.ledger.on_cpu, woken.ledger.blocked[2]) = (900, 300);
+        accounts.update(&woken);
+        let emitted = deltas(&mut accounts, START + 11_000);
+        assert_eq!((emitted[0].wall_ns, states(&emitted[0])), (2_000, 2_000));
+        assert_eq!((emitted[0].blocked_ns[2], emitted[0].on_cpu_ns), (300, 1_700));
+    }
+
     #[test]
     fn thread_that_ended_in_a_pause_gets_an_end() {
         let mut accounts = Accounts::default();
         accounts.update(&record(c::ACTIVITY_RUNNING, START + 400));
         deltas(&mut accounts, START + 1_000);
         accounts.resume(START + 9_000);
+        accounts.keep(&HashSet::new());
         let mut events = Vec::new();
-        accounts.keep(&HashSet::new(), &mut |event| events.push(event));
+        accounts.flush(START + 9_500, 0, &mut |event| events.push(event));
         let end = MonoNs(START + 1_000);
         assert!(matches!(events[..], [Event::ThreadEnd { thread: ThreadKey(1), at }] if at == end));
+        assert!(deltas(&mut accounts, START + 9_600).is_empty());
+    }
+
+    #[test]
+    fn thread_that_ends_right_after_a_pause_counts_from_the_pause_on() {
+        let mut accounts = Accounts::default();
+        let mut busy = record(c::ACTIVITY_RUNNING, START + 400);
+        busy.ledger.on_cpu = 400;
+        accounts.update(&busy);
+        deltas(&mut accounts, START + 1_000);
+        accounts.resume(START + 9_000);
+        accounts.keep(&HashSet::new());
+        let mut dead = record(c::ACTIVITY_DEAD, START + 9_050);
+        (dead.observed_from, dead.ledger.on_cpu) = (START + 9_000, 450);
+        let mut events = Vec::new();
+        accounts.end(&dead, 0, &mut |event| events.push(event));
+        assert!(matches!(&events[0], Event::Ledger(delta) if delta.on_cpu_ns == 50 && delta.wall_ns == 50));
+        assert!(matches!(&events[1..], [Event::ThreadEnd { at, .. }] if at.0 == START + 9_050));
         assert!(deltas(&mut accounts, START + 9_500).is_empty());
     }
 

@@ -430,7 +430,7 @@ impl<K: KernelSide> Session<K> {
             living.insert(key);
         };
         self.take_snapshot_of(&mut seen, emit)?;
-        self.accounts.keep(&living, emit);
+        self.accounts.keep(&living);
         self.meet_sleepers(emit)?;
         Ok(start)
     }

@@ -33,6 +33,10 @@ use crate::{clock, cpus, object};
 /// The most kernel memory of unwind tables and lists of mappings: some fifty million rows.
 const TABLE_BYTES: u64 = 256 << 20;
 
+/// From the reading of the clock to the end of the window: longer, and the clock is read again.
+const DISARM_NS: u64 = 20_000;
+const DISARM_TRIES: u32 = 20;
+
 pub struct Probes {
     skeleton: WallprofSkel<'static>,
     features: Features,
@@ -145,23 +149,30 @@ impl Probes {
     /// distance from CLOCK_MONOTONIC, ns: it determines where seconds start.
     pub fn arm(&mut self, epoch_offset: u64) -> MonoNs {
         self.set_epoch_offset(epoch_offset);
+        let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() else { return clock::mono_now() };
+        bss.last_snapshot = 0;
+        bss.awaited.fill(0);
         let now = clock::mono_now();
-        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
-            bss.last_snapshot = 0;
-            bss.awaited.fill(0);
-            bss.armed_at = now.0;
-            // Last: the window starts at armed_at.
-            fence(Ordering::SeqCst);
-            bss.window = u64::MAX >> 1;
-        }
+        bss.armed_at = now.0;
+        // Last: the window starts at armed_at.
+        fence(Ordering::SeqCst);
+        bss.window = u64::MAX >> 1;
         now
     }
 
     /// Ends the recording; later events are not counted.
     pub fn disarm(&mut self) -> MonoNs {
-        let now = clock::mono_now();
-        if let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() {
+        let mut now = clock::mono_now();
+        let Some(bss) = self.skeleton.maps.bss_data.as_deref_mut() else { return now };
+        for tries_left in (0..DISARM_TRIES).rev() {
             bss.window = now.0.saturating_sub(bss.armed_at);
+            fence(Ordering::SeqCst);
+            let stopped = clock::mono_now();
+            if tries_left == 0 || stopped.0 - now.0 < DISARM_NS {
+                break;
+            }
+            // This program waited for a CPU in between, and threads have counted events past the end.
+            now = stopped;
         }
         now
     }
