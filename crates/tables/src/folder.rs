@@ -511,11 +511,12 @@ mod tests {
         written.publish().unwrap();
         let place = folder.path().join("counters/host=h/date=2026-11-21/hour=08/r1.parquet");
         let reader = SerializedFileReader::new(File::open(&place).unwrap()).unwrap();
-        let column = reader.metadata().row_group(0).columns().last().unwrap();
+        let value = COUNTERS.columns.iter().position(|(name, _)| *name == "value").unwrap();
+        let column = reader.metadata().row_group(0).column(value);
         assert_eq!(column.column_type(), parquet::basic::Type::DOUBLE);
         assert!(column.statistics().is_none(), "an order of bits is not that of numbers");
         let rows = reader.get_row_iter(None).unwrap().map(Result::unwrap);
-        let found: Vec<Field> = rows.map(|row| row.get_column_iter().last().unwrap().1.clone()).collect();
+        let found: Vec<Field> = rows.map(|row| row.get_column_iter().nth(value).unwrap().1.clone()).collect();
         let expected =
             numbers.map(|number| if number.is_finite() { Field::Double(number) } else { Field::Null });
         assert_eq!(found, expected);

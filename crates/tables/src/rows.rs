@@ -36,36 +36,41 @@ pub fn recording_row<'v>(recording: &'v str, info: &'v RecordingInfo, labels: St
     ]
 }
 
-/// The columns by which every table of threads names one.
+/// The columns by which every table of threads names one. The pod, which came later, is the last column of each.
 #[derive(Clone, Debug)]
-pub struct ThreadColumns([Value<'static>; 6]);
+pub struct ThreadColumns([Value<'static>; 6], Value<'static>);
 
 impl ThreadColumns {
     pub fn of(thread: &ThreadInfo) -> ThreadColumns {
-        ThreadColumns([
+        let columns = [
             thread.key.0.into(),
             thread.pid.into(),
             thread.tid.into(),
             thread.process.clone().into(),
             thread.comm.clone().into(),
             thread.container().into(),
-        ])
+        ];
+        ThreadColumns(columns, thread.pod_name().into())
     }
 
     /// Of a thread about which nothing but its number is known.
     pub fn unknown(thread: ThreadKey) -> ThreadColumns {
-        let ThreadColumns(mut columns) = ThreadColumns::none();
+        let ThreadColumns(mut columns, pod) = ThreadColumns::none();
         columns[0] = thread.0.into();
-        ThreadColumns(columns)
+        ThreadColumns(columns, pod)
     }
 
     /// Of no thread.
     fn none() -> ThreadColumns {
-        ThreadColumns([const { Value::Null }; 6])
+        ThreadColumns([const { Value::Null }; 6], Value::Null)
     }
 
     fn container(&self) -> Value<'_> {
         self.0[5].borrowed()
+    }
+
+    fn pod(&self) -> Value<'_> {
+        self.1.borrowed()
     }
 
     fn values(&self) -> impl Iterator<Item = Value<'_>> {
@@ -73,7 +78,7 @@ impl ThreadColumns {
     }
 }
 
-/// The recording, the time, the thread, and the rest of the row.
+/// The recording, the time, the thread, the table's own columns, and the thread's pod.
 pub fn thread_row<'v>(
     recording: &'v str,
     epoch_ns: u64,
@@ -81,7 +86,7 @@ pub fn thread_row<'v>(
     rest: impl IntoIterator<Item = Value<'v>>,
 ) -> Vec<Value<'v>> {
     let start = [recording.into(), Value::time(epoch_ns)];
-    start.into_iter().chain(thread.values()).chain(rest).collect()
+    start.into_iter().chain(thread.values()).chain(rest).chain([thread.pod()]).collect()
 }
 
 /// The hashes of a stall's stacks, in the order user, kernel, waker's user, waker's kernel.
@@ -154,6 +159,7 @@ pub fn stall_row<'v>(
         stall.trace.map(|ids| ids.span_id()).into(),
         ran_longest(stall).map(|thread| thread.comm.as_str()).into(),
         ran.map_or(Value::Null, ThreadColumns::container),
+        thread.pod(),
     ];
     start.into_iter().chain(thread.values()).chain(rest).collect()
 }
@@ -292,4 +298,38 @@ pub fn finding_row<'v>(recording: &'v str, epoch_ns: u64, finding: &'v Finding) 
 /// A row of `losses`.
 pub fn loss_row<'v>(recording: &'v str, epoch_ns: u64, reason: &'v str, count: u64) -> Vec<Value<'v>> {
     vec![recording.into(), Value::time(epoch_ns), reason.into(), count.into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use wallprof_model::{MonoNs, PodContainer, StallReason};
+
+    use super::*;
+    use crate::schema::{COUNTERS, LEDGER, STALLS};
+
+    #[test]
+    fn pod_of_a_thread_is_the_last_column() {
+        let mut thread = ThreadInfo::new(ThreadKey(7), (1, "app"), (2, "worker"));
+        let (namespace, pod, container) = ("shop".into(), "web-0".into(), "app".into());
+        thread.pod = Some(Arc::new(PodContainer { namespace, pod, container }));
+        let columns = ThreadColumns::of(&thread);
+        let row = thread_row("r", 0, &columns, ["user".into(), 5_u64.into()]);
+        assert_eq!(row.len(), LEDGER.columns.len());
+        assert_eq!(row.last(), Some(&Value::from("shop/web-0/app")));
+        let stall = StallRecord::new(1, ThreadKey(7), StallReason::Runnable, MonoNs(0), 5);
+        let stacks = StallStacks::default();
+        let row = stall_row("r", &stall, &columns, 0, &stacks, None);
+        assert_eq!(row.len(), STALLS.columns.len());
+        assert_eq!(row.last(), Some(&Value::from("shop/web-0/app")));
+        let unknown = ThreadColumns::unknown(ThreadKey(7));
+        let row = thread_row(
+            "r",
+            0,
+            &unknown,
+            ["a", "b", "c"].map(Value::from).into_iter().chain([Value::real(1.0)]),
+        );
+        assert_eq!((row.len(), row.last()), (COUNTERS.columns.len(), Some(&Value::Null)));
+    }
 }

@@ -16,7 +16,7 @@ pub struct Table {
     pub(crate) order: &'static [&'static str],
 }
 
-/// The columns that say which thread a row is about, and when, and behind them the table's own.
+/// The columns that say which thread a row is about, and when, behind them the table's own, and the thread's pod.
 macro_rules! of_threads {
     ($($column:expr),* $(,)?) => {
         &[
@@ -29,6 +29,7 @@ macro_rules! of_threads {
             ("comm", Text),
             ("container", Text),
             $($column,)*
+            ("pod", Text),
         ]
     };
 }
@@ -104,6 +105,7 @@ pub const STALLS: Table = Table {
         ("span_id", Text),
         ("ran_comm", Text),
         ("ran_container", Text),
+        ("pod", Text),
     ],
     order: &["reason", "user_stack", "start_ns"],
 };
@@ -279,13 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn last_columns_of_spans_are_their_states() {
+    fn states_of_spans_are_columns_before_the_pod() {
         let states: Vec<String> = SpanState::all()
             .iter()
             .map(|state| format!("{}_ns", state.label().rsplit(':').next().unwrap()))
             .collect();
         for table in [&SPANS, &SPAN_LATENCY] {
-            let last = &table.columns[table.columns.len() - SpanState::COUNT..];
+            let [before @ .., ("pod", _)] = table.columns else { panic!("{} has no pod", table.name) };
+            let last = &before[before.len() - SpanState::COUNT..];
             assert_eq!(last.iter().map(|(name, _)| *name).collect::<Vec<_>>(), states, "{}", table.name);
         }
     }
