@@ -65,6 +65,19 @@ impl<'e> Problem<'e> {
         (is_heavy && problem.is_significant(evidence)).then_some(problem)
     }
 
+    /// For waits for one thing at one place, however short each is.
+    pub fn frequent(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Self> {
+        let problem = Problem::new(cases, delays);
+        let is_frequent = delays.is_frequent(evidence, &problem.threads);
+        (is_frequent && problem.is_significant(evidence)).then_some(problem)
+    }
+
+    /// For waits that every program meets at times, and that are a problem where there are many short ones, too.
+    pub fn heavy_or_frequent(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Self> {
+        let frequent = Problem::frequent(cases.clone(), delays, evidence);
+        frequent.or_else(|| Problem::heavy(cases, delays, evidence))
+    }
+
     fn is_significant(&self, evidence: &Evidence) -> bool {
         !self.delays.is_negligible(evidence, &self.threads)
     }

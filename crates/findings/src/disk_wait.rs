@@ -39,7 +39,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let delays = Delays::over(&cases, Case::duration_ns);
-    let problem = Problem::heavy(cases, delays, evidence)?;
+    let problem = Problem::heavy_or_frequent(cases, delays, evidence)?;
     let syscall = mostly(&problem.cases, |case| case.syscall.clone());
     let said = mostly(&problem.cases, |case| case.said().map(str::to_owned));
     let words: Vec<&str> = said.iter().map(String::as_str).chain(syscall.as_deref()).collect();

@@ -35,7 +35,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 }
 
 fn conclude<'e>(delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let problem = Problem::heavy(delayed.cases, delayed.delays, evidence)?;
+    let problem = Problem::heavy_or_frequent(delayed.cases, delayed.delays, evidence)?;
     let cases = &problem.cases;
     let call = mostly(cases, |case| case.syscall.clone()).map(|call| format!("{call}, "));
     let place = mostly(cases, |case| case.kernel_place.clone());

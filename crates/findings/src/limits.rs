@@ -15,6 +15,11 @@ pub(super) const SHORTEST_BLOCK_NS: u64 = 10_000_000;
 /// A thread that polled less often than this at one place has no loop there.
 pub(super) const LEAST_LOOP_WAITS: u64 = 8;
 
+/// The part of a thread's time that many short waits take,
+const FREQUENT_PART: u64 = 20;
+/// and their sum, in multiples of the shortest stall.
+const FREQUENT_UNITS: u64 = 200;
+
 /// How often threads were delayed, and for how long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delays {
@@ -76,6 +81,11 @@ impl Delays {
             || self.max_ns >= unit.saturating_mul(200)
     }
 
+    /// The limit for waits for one thing at one place, however short each is: a twentieth of the threads' time.
+    pub fn is_frequent(&self, evidence: &Evidence, threads: &[ThreadKey]) -> bool {
+        self.total_ns >= frequent_ns(evidence) && is_frequent_part(self.total_ns, wall_ns(evidence, threads))
+    }
+
     /// Whether there was one long wait.
     pub fn is_long(&self, evidence: &Evidence) -> bool {
         self.max_ns >= evidence.unit_ns().saturating_mul(10)
@@ -91,6 +101,16 @@ impl Delays {
         let late = sum(evidence, threads, |thread| thread.late_ns);
         !is_share(self.total_ns, 100, late)
     }
+}
+
+/// Whether waits of `ns` in all are enough of a thread's time, however short each is.
+pub(super) fn is_frequent_part(ns: u64, wall_ns: u64) -> bool {
+    is_share(ns, FREQUENT_PART, wall_ns)
+}
+
+/// The least sum of such waits.
+pub(super) fn frequent_ns(evidence: &Evidence) -> u64 {
+    evidence.unit_ns().saturating_mul(FREQUENT_UNITS)
 }
 
 /// Whether `part` is at least one `nth` of `whole`.
@@ -138,6 +158,17 @@ mod tests {
         assert!(!heavy(WALL_NS / 100 - 1, MS) && !heavy(WALL_NS / 100, MS - 1));
         let two = [ThreadKey(1), ThreadKey(2)];
         assert!(!Delays { count: 9, total_ns: WALL_NS / 100, max_ns: MS }.is_heavy(&evidence, &two));
+    }
+
+    #[test]
+    fn many_waits_below_a_millisecond_are_frequent_from_a_twentieth_of_the_time_on() {
+        let evidence = Fixture::new().evidence();
+        let frequent = |total_ns| {
+            let delays = Delays { count: 9, total_ns, max_ns: MS / 2 };
+            assert!(!delays.is_heavy(&evidence, &[ThreadKey(1)]));
+            delays.is_frequent(&evidence, &[ThreadKey(1)])
+        };
+        assert!(frequent(WALL_NS / 20) && !frequent(WALL_NS / 20 - 1));
     }
 
     #[test]

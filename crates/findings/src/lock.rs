@@ -49,7 +49,7 @@ pub(super) fn is_wait(case: &Case) -> bool {
 /// the commit of another client, have to be a part of the time.
 pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Problem<'e>> {
     match cases.iter().all(|case| case.said().is_some()) {
-        true => Problem::heavy(cases, delays, evidence),
+        true => Problem::heavy_or_frequent(cases, delays, evidence),
         false => Problem::unusual(cases, delays, evidence),
     }
 }

@@ -33,7 +33,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 }
 
 fn conclude<'e>(delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let problem = Problem::heavy(delayed.cases, delayed.delays, evidence)?;
+    let problem = Problem::heavy_or_frequent(delayed.cases, delayed.delays, evidence)?;
     let title = format!(
         "{} waited for the lock of their process's memory map ({}){} {}{}.",
         wording::who(&problem.cases, evidence),

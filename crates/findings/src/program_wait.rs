@@ -4,7 +4,8 @@
 //! is full, a child between vfork and exec. Names that program, and what it did meanwhile if it is recorded.
 //!
 //! One finding a program and kind of wait, where waits of 10 ms or longer took a hundredth of the threads'
-//! time, or one took 20 ms.
+//! time, or one took 20 ms. Waits for space in a queue count however short they are, where they took a twentieth of the
+//! time: a queue that is full again and again has a reader that is too slow for its writers.
 //!
 //! False positives: a program that reads large amounts through a file system in user space, as its task is.
 
@@ -34,6 +35,9 @@ struct Kind {
     what: &'static str,
     advice: &'static str,
 }
+
+/// Those that wait for space in a queue: each wait says that its reader is behind.
+const QUEUES: [&str; 3] = ["datagram queue", "full backlog", "full message queue"];
 
 const KINDS: [Kind; 12] = [
     Kind {
@@ -105,9 +109,7 @@ const KINDS: [Kind; 12] = [
 ];
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
-    let is_one = |case: &&Case| {
-        !case.voluntary && case.without_run_queue_ns() >= SHORTEST_BLOCK_NS && !reported.has(case)
-    };
+    let is_one = |case: &&Case| !case.voluntary && !reported.has(case);
     let of_kind = |kind: &'static Kind| {
         let said = evidence.cases().filter(|case| case.kernel_said() == Some(kind.meaning));
         let programs = grouped(said.filter(is_one), |case| evidence.program(case));
@@ -117,9 +119,15 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 }
 
 fn conclude<'e>(kind: &Kind, cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let delays = Delays::over(&cases, Case::duration_ns);
-    let problem = Problem::heavy(cases, delays, evidence)?;
-    let cases = &problem.cases;
+    let is_long = |case: &&Case| case.without_run_queue_ns() >= SHORTEST_BLOCK_NS;
+    let long: Vec<&Case> = cases.iter().copied().filter(is_long).collect();
+    let of_all = || {
+        let delays = Delays::over(&cases, Case::duration_ns);
+        Problem::frequent(cases.clone(), delays, evidence).filter(|_| QUEUES.contains(&kind.meaning))
+    };
+    let delays = Delays::over(&long, Case::duration_ns);
+    let problem = of_all().or_else(|| Problem::heavy(long, delays, evidence))?;
+    let (cases, delays) = (&problem.cases, problem.delays);
     let call = mostly(cases, |case| case.syscall.clone()).map(|call| format!(" ({call})"));
     let title = format!(
         "{} waited for {}{}{}{} {}{}.",
@@ -225,6 +233,22 @@ mod tests {
             };
             assert!(meanings.any(is_it), "{}", kind.meaning);
         }
+    }
+
+    #[test]
+    fn queue_that_is_full_for_some_milliseconds_again_and_again_is_one() {
+        let full = |id, ns| StallRecord {
+            syscall: Some("mq_timedsend".into()),
+            meaning: meaning("full message queue"),
+            reason: StallReason::Blocked(Reason::Ipc),
+            ..scanned(id, ns)
+        };
+        let found = Fixture::only_finding((1..=150).map(|id| full(id, 4 * MS)));
+        assert_eq!(found.rule, RULE.name);
+        let said = "waited for space in a message queue (mq_timedsend) in work (called by main) 150 times, 600 ms in all";
+        assert!(found.title.contains(said), "{}", found.title);
+        assert_eq!(Fixture::only_finding((1..=1_500).map(|id| full(id, MS / 2))).count, 1_500);
+        assert_eq!(Fixture::findings((1..=50).map(|id| full(id, 4 * MS))), [], "2 % of the time");
     }
 
     #[test]

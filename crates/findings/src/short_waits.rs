@@ -17,7 +17,7 @@ use wallprof_model::{Meaning, Reason, ThreadKey};
 use super::case::{Case, without_number};
 use super::conclusion::Conclusion;
 use super::evidence::{Evidence, WaitSum};
-use super::limits::{Delays, is_share};
+use super::limits::{Delays, frequent_ns, is_frequent_part};
 use super::lock_wait;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{disk_wait, lock, wording};
@@ -30,12 +30,6 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     evidence: EvidenceKind::Sums,
     find,
 };
-
-/// The part of a thread's time.
-const LEAST_PART: u64 = 20;
-
-/// In multiples of the shortest stall.
-const LEAST_UNITS: u64 = 200;
 
 /// The program, the thread's name without its number, what it waited for, and the program's function.
 type Place = (Arc<str>, String, String, Option<Arc<str>>);
@@ -76,7 +70,7 @@ pub fn reads_wait(reason: Reason, meaning: Option<&Meaning>) -> bool {
 
 /// Whether a thread that lost `ns` may have a finding.
 pub fn is_enough_lost(ns: u64, wall_ns: u64) -> bool {
-    is_share(ns, LEAST_PART, wall_ns)
+    is_frequent_part(ns, wall_ns)
 }
 
 fn is_problem(
@@ -88,7 +82,7 @@ fn is_problem(
 ) -> bool {
     let ns = sums.iter().fold(0u64, |all, sum| all.saturating_add(sum.ns));
     let wall_ns = evidence.thread(thread).map_or(u64::MAX, |thread| thread.wall_ns);
-    if !is_enough_lost(ns, wall_ns) || ns < evidence.unit_ns().saturating_mul(LEAST_UNITS) {
+    if !is_enough_lost(ns, wall_ns) || ns < frequent_ns(evidence) {
         return false;
     }
     let stalls = || stalls_of(thread, place, evidence);
