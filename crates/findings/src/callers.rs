@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use wallprof_meaning::by_stack::ByFrame;
-use wallprof_meaning::python;
 use wallprof_meaning::site::{Role, Roles, base_name};
+use wallprof_meaning::{interpreted, node};
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, StackEnd, SymbolLine};
 
@@ -30,7 +30,11 @@ impl ProgramFunctions {
             let module: Option<Arc<str>> = known.module.as_deref().map(Arc::from);
             let function = |line: &SymbolLine| Function {
                 module: module.clone(),
-                symbol: line.symbol.as_deref().filter(|symbol| !symbol.is_empty()).map(Arc::from),
+                symbol: line
+                    .symbol
+                    .as_deref()
+                    .filter(|symbol| !symbol.is_empty())
+                    .map(|symbol| node::without_tier(symbol).into()),
                 address: known.address,
             };
             let lines = known.lines.iter().zip(roles.of(frame)).rev();
@@ -103,11 +107,12 @@ impl Callers {
     pub fn inwards_of(&self, name: &str) -> Option<impl Iterator<Item = &Arc<str>>> {
         let at = self.0.iter().position(|function| *function.name() == *name)?;
         let inwards = self.0[at + 1..].iter();
-        let in_python = python::is_function(name);
+        let in_interpreted = interpreted::is_function(name);
         Some(
             inwards
                 .filter(move |function| {
-                    !in_python || !python::is_runtime(function.symbol.as_deref(), function.module.as_deref())
+                    !in_interpreted
+                        || !interpreted::is_runtime(function.symbol.as_deref(), function.module.as_deref())
                 })
                 .filter_map(|function| function.symbol.as_ref()),
         )
@@ -126,11 +131,16 @@ impl Callers {
 
 /// The function that is said to be called, of those inside of a loop.
 fn called_first(inside: &[Arc<Function>]) -> Option<Called> {
+    // A function of the program in JavaScript says more than the callback of libuv that calls it.
+    let in_script = inside.iter().find(|function| node::is_of_program(function.symbol.as_deref()));
+    if let Some(function) = in_script {
+        return Some(Called { name: function.name(), word: None });
+    }
     if let Some((at, word)) = dispatch::called(inside.iter().map(|function| function.symbol.as_deref())) {
         return inside.get(at).map(|function| Called { name: function.name(), word: Some(word) });
     }
     // What asyncio calls says more than asyncio.
-    let of_program = inside.iter().find(|function| python::is_of_program(function.symbol.as_deref()));
+    let of_program = inside.iter().find(|function| interpreted::is_of_program(function.symbol.as_deref()));
     let named = of_program.or_else(|| inside.iter().find(|function| function.symbol.is_some()));
     named.or(inside.first()).map(|function| Called { name: function.name(), word: None })
 }
@@ -180,6 +190,19 @@ mod tests {
         let direct = stack(&["nanosleep", "run_loop", "main"]);
         assert_eq!(beyond(&direct, &idle), None, "the loop's own sleep");
         assert_eq!(beyond(&stack(&["handle", "other"]), &idle), None, "nothing in common");
+    }
+
+    #[test]
+    fn function_in_javascript_is_named_past_node_however_it_was_compiled() {
+        let idle = stack(&["epoll_pwait", "uv__io_poll", "uv_run", "main"]);
+        let handle = "JS:^handle /srv/shop/server.js:13:20";
+        let emit = "JS:^emit node:events:471:44";
+        let busy =
+            stack(&["v8::JSON::Parse", handle, emit, "node::LibuvStreamWrap::OnUvRead", "uv_run", "main"]);
+        assert_eq!(beyond(&busy, &idle).as_deref(), Some("JS:handle /srv/shop/server.js:13:20"));
+        let callers = of(&busy).unwrap();
+        let inside: Vec<_> = callers.inwards_of("JS:handle /srv/shop/server.js:13:20").unwrap().collect();
+        assert_eq!(inside.len(), 1, "in the program's own file: {inside:?}");
     }
 
     #[test]

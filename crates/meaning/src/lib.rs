@@ -7,7 +7,9 @@
 pub mod by_stack;
 pub mod glob;
 pub mod interner;
+pub mod interpreted;
 pub mod java;
+pub mod node;
 pub mod python;
 mod short_name;
 pub mod site;

@@ -3,12 +3,12 @@
 
 use std::borrow::Cow;
 
-use crate::python;
+use crate::{interpreted, node};
 
 /// A demangled name without what does not help to find it: parameters, the contents of generics,
 /// symbol versions, compiler suffixes and Rust's hashes.
 pub fn short_name(symbol: &str) -> String {
-    if let Some(short) = python::short_name(symbol) {
+    if let Some(short) = interpreted::short_name(symbol) {
         return short;
     }
     let symbol = stable_name(symbol);
@@ -40,7 +40,7 @@ pub fn short_name(symbol: &str) -> String {
 pub fn stable_name(symbol: &str) -> Cow<'_, str> {
     const LAMBDA: &str = "$$Lambda";
     let is_digit = |c: char| c.is_ascii_digit();
-    let mut stable = Cow::Borrowed(symbol);
+    let mut stable = node::without_tier(symbol);
     for mark in ["+0x", "/0x"] {
         while let Some(at) = stable.find(mark) {
             let (class, address) = stable.split_at(at);

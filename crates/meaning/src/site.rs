@@ -13,8 +13,8 @@ use wallprof_model::{FrameKind, SymbolLine, is_runtime_library};
 use crate::by_stack::{ByFrame, ByStack};
 use crate::interner::Interner;
 use crate::java;
-use crate::python;
 use crate::short_name::plain_name;
+use crate::{interpreted, node};
 
 /// Functions named in a site.
 pub const MOST_FUNCTIONS: usize = 3;
@@ -126,8 +126,8 @@ struct Function<'a> {
 
 /// The site of a stack of these functions, leaf first.
 fn from_functions(functions: &[Function<'_>]) -> Option<Site> {
-    // A function of the program in Python says more than the interpreter and the standard library.
-    let has_python = functions.iter().any(|function| python::is_of_program(function.symbol));
+    // A function of the program in Python or JavaScript says more than the interpreter and its library.
+    let has_interpreted = functions.iter().any(|function| interpreted::is_of_program(function.symbol));
     // A method of the program says more than the class library, and this more than the virtual machine.
     let says = |function: &Function<'_>| match function.role {
         Role::Program => function.symbol.is_some() || function.frame.module.is_some(),
@@ -137,11 +137,15 @@ fn from_functions(functions: &[Function<'_>]) -> Option<Site> {
         let is_own = |name| java::is_library(name) && !is_thread_start(name);
         function.role == Role::JavaLibrary && function.symbol.is_some_and(is_own)
     };
-    let has_program = has_python || functions.iter().any(says);
+    let has_program = has_interpreted || functions.iter().any(says);
     let has_method = functions.iter().any(is_method);
     let has_machine = functions.iter().any(|function| function.role == Role::JavaMachine);
     let is_plumbing = |function: &Function<'_>| match function.role {
-        _ if has_python && python::is_runtime(function.symbol, function.frame.module.as_deref()) => true,
+        _ if has_interpreted
+            && interpreted::is_runtime(function.symbol, function.frame.module.as_deref()) =>
+        {
+            true
+        }
         Role::Program => !has_program && (has_method || has_machine),
         Role::Plumbing | Role::JavaLibrary => true,
         Role::JavaMachine => {
@@ -212,7 +216,7 @@ pub fn is_plumbing(frame: &ResolvedFrame, line: &SymbolLine) -> bool {
 impl Function<'_> {
     fn name(&self) -> Arc<str> {
         match (self.symbol, &self.frame.module) {
-            (Some(symbol), _) => symbol.into(),
+            (Some(symbol), _) => node::without_tier(symbol).into(),
             (None, Some(module)) => format!("{}+{:#x}", base_name(module), self.frame.address).into(),
             (None, None) => format!("{:#x}", self.frame.address).into(),
         }
@@ -458,6 +462,27 @@ mod tests {
             shown(Site::of(Some(&user), None)),
             "release_order < handle_tick < main [pthread_mutex_lock]"
         );
+    }
+
+    #[test]
+    fn functions_in_javascript_say_more_than_node() {
+        let own = |symbol| frame(FrameKind::Native, "/usr/bin/node", &[symbol]);
+        let js = |symbol| frame(FrameKind::Jit, "", &[symbol]);
+        let frames = [
+            frame(FrameKind::Native, LIBC, &["read"]),
+            own("uv_fs_read"),
+            own("node::fs::Read(v8::FunctionCallbackInfo<v8::Value> const&)"),
+            js("JS:~readSync node:fs:708:18"),
+            js("JS:^readReport /srv/shop/server.js:10:21"),
+            js("JS:^ /srv/shop/server.js:13:20"),
+            js("JS:^emit node:events:471:44"),
+            own("node::LibuvStreamWrap::OnUvRead(long, uv_buf_t const*)"),
+            own("uv_run"),
+        ];
+        let stack = ResolvedStack { frames: frames.into(), end: StackEnd::Complete };
+        let site = Site::of(Some(&stack), None).unwrap();
+        let names: Vec<String> = site.functions.iter().map(|name| crate::short_name(name)).collect();
+        assert_eq!(names, ["readReport", "server.js:13"]);
     }
 
     #[test]
