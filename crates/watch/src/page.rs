@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::time::Duration;
 
 use wallprof_model::text::is_hidden;
 
@@ -26,8 +27,8 @@ pub struct Page {
     pub recording: String,
 }
 
-/// The page as HTML. `found`: what the last minutes show, a sentence a line; or why that is not known.
-pub fn page(page: &Page, found: Result<&str, &str>, metrics: &Metrics) -> String {
+/// The page as HTML. `found`: what the last minutes showed, a sentence a line, or why that is not known; `age` ago.
+pub fn page(page: &Page, found: Result<&str, &str>, age: Duration, metrics: &Metrics) -> String {
     let mut out = String::with_capacity(8192);
     let state = if metrics.armed { "armed" } else { "disarmed" };
     let _ = write!(
@@ -41,7 +42,7 @@ pub fn page(page: &Page, found: Result<&str, &str>, metrics: &Metrics) -> String
         metrics.cost_share * 100.0,
         escaped(&page.recording),
     );
-    findings(&mut out, found);
+    findings(&mut out, found, age);
     stalls(&mut out, metrics);
     losses(&mut out, metrics);
     let _ = write!(
@@ -57,8 +58,11 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;marg
                      table{border-collapse:collapse}td,th{text-align:left;padding:.15em 1em .15em 0}\
                      td.n{text-align:right;font-variant-numeric:tabular-nums}footer{color:#888;margin-top:2em}";
 
-fn findings(out: &mut String, found: Result<&str, &str>) {
+fn findings(out: &mut String, found: Result<&str, &str>, age: Duration) {
     out.push_str("<h2>What the last five minutes show</h2>");
+    if let seconds @ 1.. = age.as_secs() {
+        let _ = write!(out, "<p>As of {seconds} s ago; the rest of this page is of now.</p>");
+    }
     match found {
         Err(why) => {
             let _ = write!(out, "<p>Not known: {}</p>", escaped(why.trim_end()));
@@ -160,13 +164,25 @@ mod tests {
     use crate::metrics::tests::{meaning, metrics, stall, stall_event, thread, thread_in};
     use crate::severity::Severities;
 
+    const NOW: Duration = Duration::ZERO;
+
+    #[test]
+    fn findings_have_their_age() {
+        let of = |age| page(&Page::default(), Ok("late\n"), age, &metrics());
+        assert!(
+            of(Duration::from_secs(12))
+                .contains("<p>As of 12 s ago; the rest of this page is of now.</p><ol><li>late")
+        );
+        assert!(!of(Duration::from_millis(999)).contains("ago"));
+    }
+
     #[test]
     fn threads_with_most_lateness_come_first() {
         let mut metrics = metrics();
         metrics.take(&thread(2, "server", "worker"));
         metrics.take(&stall_event(stall(1, 5, 200_000)));
         metrics.take(&stall_event(stall(2, 5, 9_000_000)));
-        let html = page(&Page::default(), Ok(""), &metrics);
+        let html = page(&Page::default(), Ok(""), NOW, &metrics);
         let at = |name: &str| html.find(name).expect(name);
         assert!(at("<td>worker<td>lock<td>critical") < at("<td>engine<td>lock<td>warning"));
     }
@@ -181,7 +197,7 @@ mod tests {
             metrics.take(&stall_event(Stall { voluntary: false, asked_ns: Some(20_000_000), ..wait }));
         }
         metrics.take(&stall_event(stall(2, 5, 600_000)));
-        let html = page(&Page::default(), Ok(""), &metrics);
+        let html = page(&Page::default(), Ok(""), NOW, &metrics);
         let at = |row: &str| html.find(row).unwrap_or_else(|| panic!("{row}: {html}"));
         let rows = [
             "<td>worker<td>lock<td>critical",
@@ -196,7 +212,7 @@ mod tests {
         let pipe = Stall::new(ThreadKey(1), StallReason::Blocked(Reason::Pipe), MonoNs(5), 9_000_000_000);
         metrics.take(&stall_event(pipe));
         metrics.take(&stall_event(stall(1, 5, 200_000)));
-        let html = page(&Page::default(), Ok(""), &metrics);
+        let html = page(&Page::default(), Ok(""), NOW, &metrics);
         let at = |row: &str| html.find(row).unwrap_or_else(|| panic!("{row}: {html}"));
         assert!(at("<td>engine<td>lock<td>warning") < at("<td>engine<td>pipe<td>info"));
     }
@@ -209,7 +225,7 @@ mod tests {
             .take(&stall_event(Stall { meaning: Some(meaning("row lock", false)), ..stall(1, 5, 200_000) }));
         metrics.take(&thread_in(2, "app", "app", "/machine.slice/machine-web.scope"));
         metrics.take(&stall_event(stall(2, 5, 200_000)));
-        let html = page(&Page::default(), Ok(""), &metrics);
+        let html = page(&Page::default(), Ok(""), NOW, &metrics);
         for row in ["<td>postgres<td>postgres<td>lock: row lock<td>", "<td>app in web<td>app<td>lock<td>"] {
             assert!(html.contains(row), "{row}: {html}");
         }
@@ -221,8 +237,12 @@ mod tests {
         metrics.take(&thread(1, "<script>alert(1)</script>", "\"'&\x07"));
         metrics.take(&stall_event(stall(1, 5, 200_000)));
         metrics.count_loss("<b>", 1);
-        let html =
-            page(&Page { target: "<i>".into(), ..Page::default() }, Ok("<u> waited\nfor <i>\n"), &metrics);
+        let html = page(
+            &Page { target: "<i>".into(), ..Page::default() },
+            Ok("<u> waited\nfor <i>\n"),
+            NOW,
+            &metrics,
+        );
         assert!(
             !html.contains("<script>")
                 && !html.contains("<b>")
@@ -230,7 +250,7 @@ mod tests {
                 && !html.contains("<u>")
         );
         assert!(html.contains("<li>&lt;u&gt; waited<li>for &lt;i&gt;</ol>"), "{html}");
-        let unknown = page(&Page::default(), Err("no <file>\n"), &metrics);
+        let unknown = page(&Page::default(), Err("no <file>\n"), NOW, &metrics);
         assert!(unknown.contains("<p>Not known: no &lt;file&gt;</p>"), "{unknown}");
         assert!(html.contains("&lt;script&gt;") && html.contains("&quot;&#39;&amp;\u{fffd}"));
     }

@@ -94,13 +94,18 @@ impl Drawing {
 
     /// What was drawn a moment ago, or is drawn now; an error as text.
     pub fn get(&self) -> Response {
+        self.get_with_age().0
+    }
+
+    /// The same, and how long ago it was drawn.
+    pub fn get_with_age(&self) -> (Response, Duration) {
         let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(response) = self.kept(&drawn) {
-            return response;
+        if let Some(kept) = self.kept(&drawn) {
+            return kept;
         }
         let response = self.draw();
         *drawn = Some((Instant::now(), response.clone()));
-        response
+        (response, Duration::ZERO)
     }
 
     /// Whether [`Drawing::get`] waits for a child.
@@ -109,9 +114,10 @@ impl Drawing {
         self.drawn.try_lock().map_or(true, |drawn| self.kept(&drawn).is_none())
     }
 
-    fn kept(&self, drawn: &Option<(Instant, Response)>) -> Option<Response> {
+    fn kept(&self, drawn: &Option<(Instant, Response)>) -> Option<(Response, Duration)> {
         let (at, response) = drawn.as_ref()?;
-        (at.elapsed() < self.subject.fresh()).then(|| response.clone())
+        let age = at.elapsed();
+        (age < self.subject.fresh()).then(|| (response.clone(), age))
     }
 
     fn draw(&self) -> Response {

@@ -125,11 +125,11 @@ impl Pages {
     }
 
     fn overview(&self) -> Response {
-        let found = self.findings.get();
+        let (found, age) = self.findings.get_with_age();
         let text = String::from_utf8_lossy(&found.body);
         let found = if found.status == 200 { Ok(&*text) } else { Err(&*text) };
         let metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
-        Response::new("text/html; charset=utf-8", page(&self.page, found, &metrics).into_bytes())
+        Response::new("text/html; charset=utf-8", page(&self.page, found, age, &metrics).into_bytes())
     }
 }
 
