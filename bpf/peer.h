@@ -2,7 +2,8 @@
 /* The other end of the socket or the pipe that a thread waits on.
  *
  * Addresses are read when a single wait is emitted: the descriptor is still in the registers then. Whether an
- * answer was asked for is read when the thread goes to sleep, from TCP alone. So is the descriptor that a
+ * answer was asked for is read when the thread goes to sleep. TCP and connected sockets of UDP count what they
+ * send; a unix socket has only the memory of what the other end has not read yet. So is the descriptor that a
  * thread polls: clients that want a timeout poll the one connection on which they wait for an answer. */
 #pragma once
 
@@ -13,6 +14,7 @@
 
 #define TCP_SYN_SENT 2 /* net/tcp_states.h */
 #define TCP_LISTEN 10
+#define SOCK_BINDPORT_LOCK 8 /* include/net/sock.h */
 #define POLL_IN 0x1 /* asm-generic/poll.h */
 #define POLL_OUT 0x4
 
@@ -49,6 +51,28 @@ ALWAYS_INLINE u8 role_in_tcp(struct sock *sk) {
     return BPF_CORE_READ(sk, sk_max_ack_backlog) ? PEER_ROLE_SERVER : PEER_ROLE_CLIENT;
 }
 
+/* A server binds its port; a client that connects leaves the port to the kernel. */
+ALWAYS_INLINE u8 role_in_udp(struct sock *sk) {
+    bool is_bound = BPF_CORE_READ_BITFIELD_PROBED(sk, sk_userlocks) & SOCK_BINDPORT_LOCK;
+
+    return BPF_CORE_READ(sk, __sk_common.skc_dport) && !is_bound ? PEER_ROLE_CLIENT : PEER_ROLE_UNKNOWN;
+}
+
+/* The number of the next packet: a connected socket of IPv4 counts its packets (include/net/ip.h,
+ * ip_select_ident_segs). */
+ALWAYS_INLINE u32 packets_of_udp(struct sock *sk) {
+    struct inet_sock *inet = (struct inet_sock *)sk;
+
+    if (bpf_core_field_exists(inet->inet_id))
+        return BPF_CORE_READ(inet, inet_id.counter);
+    return BPF_CORE_READ((struct inet_sock___short_id *)sk, inet_id);
+}
+
+/* Whether the other end has yet to read something that the socket sent (sock_wfree). One is the socket's own. */
+ALWAYS_INLINE bool has_unread(struct sock *sk) {
+    return BPF_CORE_READ(sk, sk_wmem_alloc.refs.counter) > 1;
+}
+
 /* The thread has asked if it has sent since it went to sleep on this connection the last time. Of a
  * connection on which it has not slept yet, it is known only before the first answer. */
 NOINLINE int note_request(struct thread_state *t, u64 fd) {
@@ -56,16 +80,33 @@ NOINLINE int note_request(struct thread_state *t, u64 fd) {
     struct tcp_sock *tcp;
     struct sock *sk;
     u32 sequence;
+    u16 family;
     u8 state;
 
     if (!t)
         return 0;
     t->asked = ASKED_UNKNOWN;
     file = (struct file *)own_file(fd);
-    if (!file)
+    if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
         return 0;
     sk = socket_of_file(file);
-    if (!sk || !is_tcp(sk))
+    if (!sk)
+        return 0;
+    family = BPF_CORE_READ(sk, __sk_common.skc_family);
+    /* A client that polls may wait for what the other end sends by itself. */
+    if (family == AF_UNIX && t->polled == POLLED_NOTHING && has_unread(sk))
+        t->asked = ASKED_YES;
+    if (family == AF_INET && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_UDP) {
+        if (!BPF_CORE_READ(sk, __sk_common.skc_daddr))
+            return 0;
+        sequence = packets_of_udp(sk);
+        if (t->asked_sock == (u64)sk)
+            t->asked = sequence != t->asked_sequence ? ASKED_YES : ASKED_NO;
+        t->asked_sock = (u64)sk;
+        t->asked_sequence = sequence;
+        return 0;
+    }
+    if (!is_tcp(sk))
         return 0;
     state = BPF_CORE_READ(sk, __sk_common.skc_state);
     if (t->polled != POLLED_NOTHING && (state == TCP_SYN_SENT || state == TCP_LISTEN))
@@ -101,7 +142,7 @@ NOINLINE int note_polled(struct task_struct *task, struct thread_state *t) {
 /* Notes the polled descriptor and the request of a thread that goes to sleep. */
 ALWAYS_INLINE void note_awaited_end(struct task_struct *task, struct thread_state *t) {
     t->polled = POLLED_NOTHING;
-    if (t->reason == REASON_NETWORK)
+    if (t->reason == REASON_NETWORK || t->reason == REASON_IPC)
         note_request(t, ((struct pt_regs *)bpf_task_pt_regs(task))->di);
     else if (t->reason == REASON_POLL && (t->syscall == NR_POLL || t->syscall == NR_PPOLL))
         note_polled(task, t);
@@ -117,8 +158,7 @@ ALWAYS_INLINE void note_inet_peer(struct wait_peer *peer, struct sock *sk, u16 f
         peer->kind = PEER_UDP;
     else
         return;
-    if (protocol == IPPROTO_TCP)
-        peer->role = role_in_tcp(sk);
+    peer->role = protocol == IPPROTO_TCP ? role_in_tcp(sk) : role_in_udp(sk);
     peer->local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
     peer->remote_port = __builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport));
     if (family == AF_INET6) {
@@ -168,6 +208,12 @@ ALWAYS_INLINE bool is_woken_by_child(struct task_struct *task, struct thread_sta
     return BPF_CORE_READ(waker, real_parent, tgid) == task->tgid;
 }
 
+/* What other threads send while one waits for the next packet is no question of the waiting thread. */
+ALWAYS_INLINE void note_sent_meanwhile(struct thread_state *t, struct sock *sk) {
+    if (t->asked_sock == (u64)sk && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_UDP)
+        t->asked_sequence = packets_of_udp(sk);
+}
+
 /* Sets nothing where the descriptor has been closed meanwhile. */
 NOINLINE int note_peer(struct task_struct *task, struct stall_record *stall, struct thread_state *t) {
     struct pt_regs *regs;
@@ -195,11 +241,12 @@ NOINLINE int note_peer(struct task_struct *task, struct stall_record *stall, str
             note_unix_peer(&stall->peer, sk, task->tgid);
         else if (family == AF_INET || family == AF_INET6)
             note_inet_peer(&stall->peer, sk, family);
+        note_sent_meanwhile(t, sk);
     }
     if (!stall->peer.kind)
         return 0;
     stall->peer.inode = BPF_CORE_READ(file, f_inode, i_ino);
-    stall->peer.asked = t->reason == REASON_NETWORK || t->polled ? t->asked : ASKED_UNKNOWN;
+    stall->peer.asked = t->reason == REASON_NETWORK || t->reason == REASON_IPC || t->polled ? t->asked : ASKED_UNKNOWN;
     stall->peer.polled = t->polled;
     stall->flags |= STALL_PEER;
     return 0;

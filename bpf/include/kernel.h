@@ -161,11 +161,30 @@ struct sock_common {
     struct in6_addr skc_v6_rcv_saddr;
 };
 
+typedef struct {
+    int counter;
+} atomic_t;
+
+typedef struct refcount_struct {
+    atomic_t refs;
+} refcount_t;
+
 struct sock {
     struct sock_common __sk_common;
     u32 sk_max_ack_backlog;
     u16 sk_protocol;
     struct pid *sk_peer_pid;
+    refcount_t sk_wmem_alloc;
+    u8 sk_userlocks : 4;
+};
+
+struct inet_sock {
+    atomic_t inet_id;
+};
+
+/* up to 6.5 */
+struct inet_sock___short_id {
+    u16 inet_id;
 };
 
 struct tcp_sock {

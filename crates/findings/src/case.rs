@@ -179,6 +179,11 @@ impl Case {
         self.duration_ns().saturating_sub(self.runnable_ns)
     }
 
+    /// Whether its timeout ended it.
+    pub fn timed_out(&self) -> bool {
+        self.asked_ns.is_some_and(|asked_ns| self.without_run_queue_ns() >= asked_ns)
+    }
+
     /// Whether it made its thread late: an involuntary stall that is no wait for data of another thread or
     /// program.
     pub fn is_late(&self) -> bool {

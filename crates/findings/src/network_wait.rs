@@ -6,8 +6,9 @@
 //! threads' time, or one took 20 ms.
 //!
 //! A read, or a poll of one connection alone, is a wait for an answer where the thread's side made the connection,
-//! and has sent something since it waited there the last time. Only TCP shows this. Servers that wait in epoll, or
-//! poll several connections, have their requests counted instead ([`upstream`]).
+//! and has sent something since it waited there the last time. TCP shows this, and UDP of connected sockets; of unix
+//! sockets it is seen where the other end has not read the request yet, and has to be seen of most reads. Servers that
+//! wait in epoll, or poll several connections, have their requests counted instead ([`upstream`]).
 //!
 //! False positives: a client whose task is to wait for answers, as a load generator's.
 
@@ -44,15 +45,20 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 }
 
 fn is_wanted(case: &Case, peer: &Peer) -> bool {
-    let is_socket = matches!(peer.kind, PeerKind::Tcp | PeerKind::Unix)
-        && (matches!(case.reason, StallReason::Blocked(Reason::Network | Reason::Ipc))
-            || case.polls_the_other_end());
-    let is_awaited = match peer.awaited {
-        Awaited::Data => peer.role == Some(Role::Client) && peer.asked == Some(true),
-        Awaited::Space => true,
-        Awaited::Connection => peer.role == Some(Role::Client),
-    };
-    is_socket && is_awaited
+    let is_own = matches!(case.reason, StallReason::Blocked(Reason::Network | Reason::Ipc))
+        || case.polls_the_other_end();
+    let is_client = peer.role == Some(Role::Client);
+    is_own
+        && match (peer.kind, peer.awaited) {
+            (PeerKind::Tcp, Awaited::Data) => is_client && peer.asked == Some(true),
+            // A client that sends again and again may wait for no more than the time until then.
+            (PeerKind::Udp, Awaited::Data) => is_client && peer.asked == Some(true) && !case.timed_out(),
+            // What the other end has read already is not seen: most of the waits say whether something was asked.
+            (PeerKind::Unix, Awaited::Data) => is_client && peer.asked != Some(false),
+            (PeerKind::Tcp | PeerKind::Unix, Awaited::Space) => true,
+            (PeerKind::Tcp | PeerKind::Unix, Awaited::Connection) => is_client,
+            (PeerKind::Udp | PeerKind::Pipe, _) => false,
+        }
 }
 
 fn conclude<'e>(problem: Problem<'e>, name: &str, peer: &Peer, evidence: &Evidence) -> Conclusion<'e> {
@@ -137,7 +143,7 @@ mod tests {
     fn polled(id: u64, ns: u64, change: impl Fn(&mut Peer)) -> StallRecord {
         let stall = wait(id, ns, change);
         let reason = StallReason::Blocked(Reason::Poll);
-        let meaning = by_peer(reason, stall.peer.as_ref().unwrap());
+        let meaning = by_peer(reason, stall.peer.as_ref().unwrap(), false);
         let voluntary = meaning.as_ref().is_none_or(|meaning| meaning.idle);
         StallRecord { reason, voluntary, meaning, syscall: Some("poll".into()), ..stall }
     }
@@ -161,11 +167,45 @@ mod tests {
         none(wait(1, 30 * MS, |peer| peer.role = Some(Role::Server)));
         none(wait(1, 30 * MS, |peer| peer.asked = Some(false)));
         none(wait(1, 30 * MS, |peer| peer.asked = None));
-        none(wait(1, 30 * MS, |peer| peer.kind = PeerKind::Udp));
+        none(wait(1, 30 * MS, |peer| peer.kind = PeerKind::Pipe));
         none(wait(1, 19 * MS, |_| ()));
         none(StallRecord { voluntary: true, ..wait(1, 30 * MS, |_| ()) });
         none(StallRecord { peer: None, ..wait(1, 30 * MS, |_| ()) });
         assert_eq!(Fixture::findings((1..=90).map(|id| wait(id, 9 * MS, |_| ()))), [], "quick answers");
+    }
+
+    #[test]
+    fn client_of_udp_that_sent_something_waits_for_an_answer_until_its_timeout() {
+        let udp = |peer: &mut Peer| peer.kind = PeerKind::Udp;
+        let found = Fixture::only_finding([wait(1, 30 * MS, udp)]);
+        assert!(
+            found.title.contains(" waited for an answer of shop 4711 (127.0.0.1:5432) in"),
+            "{}",
+            found.title
+        );
+        let none = |stall: StallRecord| assert_eq!(Fixture::findings([stall]), []);
+        none(StallRecord { asked_ns: Some(30 * MS), ..wait(1, 30 * MS, udp) });
+        none(wait(1, 30 * MS, |peer| (peer.kind, peer.role) = (PeerKind::Udp, None)));
+        none(wait(1, 30 * MS, |peer| (peer.kind, peer.asked) = (PeerKind::Udp, None)));
+        none(wait(1, 30 * MS, |peer| (peer.kind, peer.awaited) = (PeerKind::Udp, Awaited::Space)));
+    }
+
+    #[test]
+    fn reads_of_a_unix_socket_are_for_answers_where_most_follow_on_a_request() {
+        let read = |id, asked| StallRecord {
+            reason: StallReason::Blocked(Reason::Ipc),
+            ..wait(id, 30 * MS, |peer| {
+                (peer.kind, peer.asked, peer.local, peer.remote) = (PeerKind::Unix, asked, None, None);
+            })
+        };
+        let found = Fixture::only_finding([read(1, Some(true)), read(2, None), read(3, Some(true))]);
+        assert!(found.title.contains(" waited for an answer of shop 4711 in ask_price"), "{}", found.title);
+        assert_eq!(found.count, 3);
+        assert_eq!(
+            Fixture::findings([read(1, Some(true)), read(2, None), read(3, None)]),
+            [],
+            "what it is sent"
+        );
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use wallprof_analysis::tally::Tally;
 use wallprof_meaning::site::Site;
-use wallprof_model::ThreadKey;
-use wallprof_model::event::{Awaited, Peer, PeerProcess, Role};
+use wallprof_model::event::{Awaited, Peer, PeerKind, PeerProcess, Role};
+use wallprof_model::{MonoNs, ThreadKey};
 
 use super::case::{Case, Party, by_function, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
@@ -49,7 +49,8 @@ pub(super) fn conclusions<'e>(
     let ends = grouped(cases.iter().copied(), |case| Key::of(case, &known));
     let conclusions = ends.into_values().flat_map(by_function).filter_map(|cases| {
         let delays = Delays::over(&cases, Case::duration_ns);
-        let problem = Problem::heavy(cases, delays, evidence)?;
+        let problem =
+            Problem::heavy(cases, delays, evidence).filter(|problem| was_asked(&problem.cases, evidence))?;
         // Of those with a known process, the longest.
         let longest =
             problem.cases.iter().max_by_key(|case| (process(case).is_some(), case.duration_ns()))?;
@@ -58,6 +59,34 @@ pub(super) fn conclusions<'e>(
         Some(conclude(problem, &name, peer, evidence))
     });
     conclusions.collect()
+}
+
+/// Whether something was asked before the waits for data on unix sockets, as far as is known of most of their time.
+fn was_asked(cases: &[&Case], evidence: &Evidence) -> bool {
+    let is_unix = |case: &Case| {
+        let peer = case.peer.as_ref().filter(|peer| peer.awaited == Awaited::Data);
+        peer.is_some_and(|peer| peer.kind == PeerKind::Unix)
+    };
+    let waits: Vec<&Case> = longest(cases.iter().filter(|case| is_unix(case))).into_iter().copied().collect();
+    let asked = |case: &Case| {
+        let peer = case.peer.as_ref();
+        peer.is_some_and(|peer| peer.asked == Some(true)) || has_woken_the_other_end(case, evidence)
+    };
+    waits.is_empty() || known::is_most(known::part_ns(&waits, asked), known::waited_ns(&waits))
+}
+
+/// Whether the waiting thread had woken a thread of the process that then answered, since it was itself woken by that one: the
+/// other end may have read the request before the wait begins.
+fn has_woken_the_other_end(case: &Case, evidence: &Evidence) -> bool {
+    let Some(waker) = case.waker.as_ref().and_then(|waker| waker.by.as_ref()) else { return false };
+    let by_it = |before: &&Case| before.waker.as_ref().and_then(|waker| waker.by.as_ref()) == Some(waker);
+    let own = evidence.during(case.thread, MonoNs(0), case.start);
+    let since = own.filter(|before| before.id != case.id).filter(by_it).last().map_or(MonoNs(0), Case::woken);
+    let threads = evidence.threads_of(waker.pid);
+    let woken = |wait: &Case| {
+        wait.waker_key() == Some(case.thread) && wait.woken() > since && wait.woken() < case.woken()
+    };
+    threads.into_iter().any(|thread| evidence.during(thread, since, case.woken()).any(woken))
 }
 
 /// What one process at a time has: the other end of a socket or a pipe, and an address.

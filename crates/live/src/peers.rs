@@ -125,9 +125,12 @@ impl Peers {
         let Some(peer) = &mut stall.peer else { return };
         peer.process = match peer.kind {
             PeerKind::Pipe => of_waker(waker).or_else(|| self.of_pipe(pid, peer.inode)),
-            PeerKind::Unix => peer.process.take().and_then(|process| named(&[process.pid?])),
+            PeerKind::Unix => {
+                let process = peer.process.take().and_then(|process| named(&[process.pid?]));
+                process.or_else(|| of_waker(waker))
+            }
             PeerKind::Tcp => peer.local.zip(peer.remote).and_then(|ends| self.of_connection(pid, ends)),
-            PeerKind::Udp => None,
+            PeerKind::Udp => of_waker(waker.filter(|waker| is_same_machine(peer) && !passes_on(waker))),
         };
     }
 
@@ -168,7 +171,18 @@ impl Peers {
     }
 }
 
-/// Pipes wake each other's processes directly.
+/// Whether both ends are of this machine: what is sent to an address of its own wakes the reader at once.
+fn is_same_machine(peer: &Peer) -> bool {
+    let ends = peer.local.zip(peer.remote).map(|(local, remote)| (local.ip(), remote.ip()));
+    ends.is_some_and(|(local, remote)| remote.is_loopback() || local == remote)
+}
+
+/// Whether it is a thread of the kernel that does what interrupts left.
+fn passes_on(waker: &ThreadRef) -> bool {
+    waker.comm.starts_with("ksoftirqd/")
+}
+
+/// Pipes and unix sockets wake each other's processes directly, and so do sockets of UDP on one machine.
 fn of_waker(waker: Option<&ThreadRef>) -> Option<PeerProcess> {
     waker.map(|waker| PeerProcess { pid: Some(waker.pid), comm: waker.comm.clone() })
 }
@@ -336,6 +350,24 @@ mod tests {
         assert_eq!(process, Some(PeerProcess { pid: Some(7), comm: "reader".into() }));
         drop(to_cat);
         cat.wait().unwrap();
+    }
+
+    #[test]
+    fn thread_that_ends_a_wait_on_a_socket_of_the_same_machine_is_its_other_end() {
+        let found = |kind: u64, remote: &str, waker: &str| {
+            let mut peer = peer_from_record(&record(kind, 0, |_| {})).unwrap();
+            (peer.local, peer.remote) = ("10.0.0.1:40000".parse().ok(), remote.parse().ok());
+            let mut woken = waiting(peer);
+            let thread = Some(ThreadRef { pid: 7, comm: waker.into(), ..ThreadRef::default() });
+            woken.waker = Some(Waker { thread, user: None, kernel: None });
+            Peers::default().complete(1, &mut woken);
+            woken.peer.unwrap().process.map(|process| process.comm)
+        };
+        assert_eq!(found(c::PEER_UDP, "127.0.0.1:53", "named").as_deref(), Some("named"));
+        assert_eq!(found(c::PEER_UDP, "10.0.0.1:53", "named").as_deref(), Some("named"));
+        assert_eq!(found(c::PEER_UDP, "10.0.0.2:53", "bystander"), None);
+        assert_eq!(found(c::PEER_UDP, "127.0.0.1:53", "ksoftirqd/0"), None);
+        assert_eq!(found(c::PEER_UNIX, "", "shop").as_deref(), Some("shop"));
     }
 
     #[test]

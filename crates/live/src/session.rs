@@ -50,7 +50,7 @@ use crate::places::{Places, Spot};
 use crate::probed::{Probed, SpanKind};
 use crate::quotas::Quotas;
 use crate::stacks::Stacks;
-use crate::stalls::{Lookup, latest_ns};
+use crate::stalls::{Lookup, latest_ns, timed_out};
 use crate::threads::Threads;
 use crate::thresholds::Controller;
 use crate::titles::Titles;
@@ -523,8 +523,9 @@ impl<K: KernelSide> Lookup for Session<K> {
             return Some(meaning);
         }
         let blocked = Reason::from_code(record.reason).map(StallReason::Blocked);
-        if let Some(meaning) =
-            blocked.zip(peer_from_record(record)).and_then(|(why, peer)| by_peer(why, &peer))
+        if let Some(meaning) = blocked
+            .zip(peer_from_record(record))
+            .and_then(|(why, peer)| by_peer(why, &peer, timed_out(record)))
         {
             return Some(meaning);
         }

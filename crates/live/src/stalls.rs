@@ -67,6 +67,12 @@ fn is_divided(record: &stall_record, whole: &Stall, min_stall_ns: u64) -> bool {
         && !is_overslept(whole, record.slack_ns, min_stall_ns)
 }
 
+/// Whether the timeout of the wait ended it.
+pub fn timed_out(record: &stall_record) -> bool {
+    let blocked_ns = record.end.saturating_sub(record.start).saturating_sub(record.runnable_ns);
+    u64::from(record.flags) & c::STALL_ASKED != 0 && blocked_ns >= record.asked_ns
+}
+
 /// The interval with its times, its reason and its meaning, and what follows from them: whether it was
 /// voluntary, and how late the thread was. The owner of its lock is unknown.
 fn times_of(

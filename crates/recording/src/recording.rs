@@ -57,8 +57,9 @@ impl Recording {
         self.checked(waits::each(&self.reader, found))
     }
 
-    /// Calls `found` with the other ends of waits, in any order: what kind they are, not their addresses.
-    pub fn each_peer(&self, found: impl FnMut(u64, StallReason, &Peer)) -> Result<()> {
+    /// Calls `found` with the other ends of waits, in any order: what kind they are, not their addresses; and whether
+    /// the timeout of the wait ended it.
+    pub fn each_peer(&self, found: impl FnMut(u64, StallReason, &Peer, bool)) -> Result<()> {
         self.checked(waits::each_peer(&self.reader, found))
     }
 

@@ -73,8 +73,12 @@ pub(crate) fn each_word(reader: &Reader, mut found: impl FnMut(WordRow)) -> SqlR
 }
 
 /// Calls `found` with the reason and the other end of each stall that has one, without addresses and processes.
-pub(crate) fn each_peer(reader: &Reader, mut found: impl FnMut(u64, StallReason, &Peer)) -> SqlResult<()> {
-    let sql = "SELECT stall, kind, awaited, role, asked, by_child, inode, reason_code FROM stall_peer \
+pub(crate) fn each_peer(
+    reader: &Reader,
+    mut found: impl FnMut(u64, StallReason, &Peer, bool),
+) -> SqlResult<()> {
+    let sql = "SELECT stall, kind, awaited, role, asked, by_child, inode, reason_code, \
+               asked_ns <= blocked_ns AS timed_out FROM stall_peer \
                JOIN stall ON stall.id = stall_peer.stall";
     let mut statement = reader.connection().prepare(sql)?;
     let mut rows = statement.query([])?;
@@ -95,7 +99,8 @@ pub(crate) fn each_peer(reader: &Reader, mut found: impl FnMut(u64, StallReason,
             process: None,
         };
         let reason = coded(row, "reason_code", StallReason::from_code)?;
-        found(unsigned(row, "stall")?, reason, &peer);
+        let timed_out = row.get::<_, Option<bool>>("timed_out")?.unwrap_or(false);
+        found(unsigned(row, "stall")?, reason, &peer, timed_out);
     }
     Ok(())
 }

@@ -334,10 +334,13 @@ fn stall_with_all_facts() {
     assert_eq!(got.file, Some(WaitedFile { path: "/data/journal".into(), offset: Some(u64::MAX) }));
     assert_eq!(got.peer, peer());
     let mut kinds = Vec::new();
-    let mut keep = |id, reason, peer: &Peer| kinds.push((id, reason, peer.kind, peer.role, peer.asked));
+    let mut keep = |id, reason, peer: &Peer, timed_out| {
+        kinds.push((id, reason, peer.kind, peer.role, peer.asked, timed_out));
+    };
     recording.each_peer(&mut keep).unwrap();
     let asked = peer().expect("a peer").asked;
-    assert_eq!(kinds, [(got.id, got.reason, PeerKind::Tcp, Some(Role::Client), asked)]);
+    let timed_out = got.asked_ns.is_some_and(|ns| got.blocked_ns >= ns);
+    assert_eq!(kinds, [(got.id, got.reason, PeerKind::Tcp, Some(Role::Client), asked, timed_out)]);
     assert_eq!(got.word, Some(word()));
     assert_eq!(got.trace, TraceIds::from_bytes([0xfe; 16], [0x80; 8]));
     let of_trace =

@@ -30,7 +30,7 @@ pub fn with_meanings(mut recording: Recording, rules: &Rules) -> Result<Recordin
     }
     recording.each_wait(|wait| waits.add_wait(&wait))?;
     recording.each_word(|word| waits.add_word(&word, rules))?;
-    recording.each_peer(|stall, reason, peer| waits.add_peer(stall, reason, peer))?;
+    recording.each_peer(|stall, reason, peer, timed_out| waits.add_peer(stall, reason, peer, timed_out))?;
     let meanings = waits.finish(rules, |stack| recording.look_at(stack))?;
     recording.set_meanings(meanings);
     Ok(recording)

@@ -23,7 +23,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use wallprof_model::event::{Awaited, Peer, PlaceVerdict, Role, Weighted};
+use wallprof_model::event::{Awaited, Peer, PeerKind, PlaceVerdict, Role, Weighted};
 use wallprof_model::meaning::{ANSWER, CONNECTION, Place, SPACE};
 use wallprof_model::profile::{ResolvedStack, SampleRow};
 use wallprof_model::{
@@ -270,9 +270,9 @@ impl Waits {
     }
 
     /// Takes the other end of a wait.
-    pub fn add_peer(&mut self, stall: u64, reason: StallReason, peer: &Peer) {
+    pub fn add_peer(&mut self, stall: u64, reason: StallReason, peer: &Peer, timed_out: bool) {
         if self.peers.len() < MOST_SINGLES
-            && let Some(meaning) = by_peer(reason, peer)
+            && let Some(meaning) = by_peer(reason, peer, timed_out)
         {
             self.peers.insert(stall, meaning);
         }
@@ -582,12 +582,15 @@ pub fn lock_by_wakers() -> Arc<Meaning> {
 
 /// What a wait is for by what is at the other end: the thread is idle, or it polls one connection, as a client does
 /// that wants a timeout, until the answer is there.
-pub fn by_peer(reason: StallReason, peer: &Peer) -> Option<Arc<Meaning>> {
+///
+/// A client of UDP may send again and again, and poll for as long as it rests: where the wait has `timed_out`, nothing was
+/// owed.
+pub fn by_peer(reason: StallReason, peer: &Peer, timed_out: bool) -> Option<Arc<Meaning>> {
     if let Some(name) = peer.idle_name() {
         return Some(Arc::new(Meaning { idle: true, ..Meaning::clone(&by_wakers(name, false)) }));
     }
     let name = match (peer.awaited, peer.role) {
-        (Awaited::Data, Some(Role::Client)) if peer.asked == Some(true) => ANSWER,
+        (Awaited::Data, Some(Role::Client)) if peer.asked == Some(true) && !is_rest => ANSWER,
         (Awaited::Connection, Some(Role::Client)) => CONNECTION,
         (Awaited::Space, _) => SPACE,
         _ => return None,
@@ -653,6 +656,7 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             let key =
                 |depth: usize| (place.program, reason, functions[..functions.len().min(depth)].to_vec());
             let (wide, narrow) = (key(self.functions.waiters_depth(functions)), key(JUDGED_DEPTH));
+    let is_rest = peer.kind == PeerKind::Udp && timed_out;
             waiters.entry(wide.clone()).or_default().places.push(place);
             judged.entry(narrow.clone()).or_default().places.push(place);
             keys.insert(place, (wide, narrow));

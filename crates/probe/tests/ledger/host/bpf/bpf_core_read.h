@@ -23,6 +23,7 @@
     CORE_READ_OF(__VA_ARGS__, CORE_READ_5, CORE_READ_4, CORE_READ_3, CORE_READ_2, CORE_READ_1)               \
     (from, __VA_ARGS__)
 #define BPF_CORE_READ_BITFIELD(from, field) ((from)->field)
+#define BPF_CORE_READ_BITFIELD_PROBED(from, field) ((from)->field)
 
 #define bpf_core_read(to, len, from) bpf_probe_read_kernel(to, len, from)
 /* The fields of the newest kernel whose types kernel.h has in full. */
