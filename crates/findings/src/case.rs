@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wallprof_analysis::interest::Class;
 use wallprof_analysis::tally::Tally;
 use wallprof_meaning::site::Site;
-use wallprof_meaning::waits::{BARRIER, DISK, LINUX, SLEEP, TEAM};
+use wallprof_meaning::waits::{BARRIER, DISK, FUTURE, LATCH, LINUX, SLEEP, TEAM};
 use wallprof_model::event::{Access, Peer};
 use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 
@@ -220,6 +220,11 @@ impl Case {
         !self.voluntary && matches!(self.reason, StallReason::Blocked(_)) && self.said().is_some_and(is_one)
     }
 
+    /// Whether it is a wait for what another thread brings about for this one: the value of a future.
+    pub fn is_for_a_result(&self) -> bool {
+        !self.voluntary && self.meaning.as_deref().is_some_and(is_for_a_result)
+    }
+
     /// Whether it slept for as long as it had asked to, in the middle of what it does: by the kernel's word, or by what
     /// the wait means. A thread of PostgreSQL or Java sleeps in a wait that could end earlier.
     pub fn is_asleep(&self) -> bool {
@@ -282,6 +287,11 @@ impl Case {
     pub fn waker_key(&self) -> Option<ThreadKey> {
         self.waker.as_ref()?.by.as_ref()?.key
     }
+}
+
+/// Whether a wait with this meaning is for a result.
+pub(super) fn is_for_a_result(meaning: &Meaning) -> bool {
+    !meaning.idle && meaning.software.is_some() && [FUTURE, LATCH].contains(&&*meaning.name)
 }
 
 /// Cases by key, in the order of the keys.

@@ -80,6 +80,34 @@ pub(super) fn namesakes(times: &Tally<Party>, whole_ns: u64) -> Option<Arc<str>>
     names.top().filter(|(_, ns)| is_most(*ns, whole_ns)).map(|(name, _)| Arc::clone(name))
 }
 
+/// The same; or the name with a star for each number, which the threads of a pool share.
+pub(super) fn of_one_name(times: &Tally<Party>, whole_ns: u64) -> Option<Arc<str>> {
+    let of_pool = || {
+        let mut names: Tally<Arc<str>> = Tally::default();
+        times.ranked().into_iter().for_each(|(party, ns)| names.add(with_stars(&party.comm).into(), ns));
+        names.top().filter(|(_, ns)| is_most(*ns, whole_ns)).map(|(name, _)| Arc::clone(name))
+    };
+    namesakes(times, whole_ns).or_else(of_pool)
+}
+
+/// Whether a thread has a name, or the one with stars.
+pub(super) fn has_name(party: &Party, name: &str) -> bool {
+    *party.comm == *name || with_stars(&party.comm) == name
+}
+
+/// `pool-*-thread-*`.
+fn with_stars(comm: &str) -> String {
+    let mut name = String::new();
+    for letter in comm.chars() {
+        match letter.is_ascii_digit() {
+            false => name.push(letter),
+            true if !name.ends_with('*') => name.push('*'),
+            true => {}
+        }
+    }
+    name
+}
+
 /// `several threads named worker`.
 pub(super) fn several(name: &str) -> String {
     format!("several threads named {}", wording::shown(name))

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use wallprof_analysis::tally::Tally;
 use wallprof_meaning::short_name;
 use wallprof_meaning::site::Site;
+use wallprof_meaning::waits::{FUTURE, LATCH};
 use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
 use super::case::{Case, Party, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::holding::{Holding, Releases};
-use super::limits::{Delays, is_share};
+use super::limits::{Delays, SHORTEST_BLOCK_NS, is_share, wall_ns};
 use super::spec::Reported;
 use super::{known, other_end, safepoint, wording};
 
@@ -33,12 +34,19 @@ const MOST_HOLDERS: usize = 64;
 /// Threads hold a lock in turn where they end one of this many parts of their own waiting for it.
 const IN_TURN: u64 = 2;
 
-/// Waits for a lock that no earlier rule has reported.
+/// The fewest waits for results that are worth a finding, and the part of the threads' time: a program waits for its tasks
+/// once at its end, and a client for its answers now and then.
+const LEAST_RESULTS: u64 = 8;
+const RESULTS_PART: u64 = 10;
+
+/// Waits for a lock that no earlier rule has reported. Of those for the results of other threads, which come as fast as they
+/// can, the long ones.
 pub(super) fn waits<'e: 't, 't>(
     evidence: &'e Evidence,
     reported: &'t Reported,
 ) -> impl Iterator<Item = &'e Case> + use<'e, 't> {
-    evidence.cases().filter(|case| is_wait(case) && !reported.has(case))
+    let is_short = |case: &Case| case.is_for_a_result() && case.without_run_queue_ns() < SHORTEST_BLOCK_NS;
+    evidence.cases().filter(move |case| is_wait(case) && !is_short(case) && !reported.has(case))
 }
 
 pub(super) fn is_wait(case: &Case) -> bool {
@@ -48,6 +56,12 @@ pub(super) fn is_wait(case: &Case) -> bool {
 /// Every program waits for its locks now and then. Waits that its rules name, such as those of a database for
 /// the commit of another client, have to be a part of the time.
 pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Problem<'e>> {
+    if cases.iter().all(|case| case.is_for_a_result()) {
+        let problem = Problem::heavy(cases, delays, evidence)?;
+        let ended = problem.cases.iter().filter(|case| case.waker_key().is_some()).count() as u64;
+        let is_part = is_share(delays.total_ns, RESULTS_PART, wall_ns(evidence, &problem.threads));
+        return (ended >= LEAST_RESULTS && is_part).then_some(problem);
+    }
     match cases.iter().all(|case| case.said().is_some()) {
         true => Problem::heavy_or_frequent(cases, delays, evidence),
         false => Problem::unusual(cases, delays, evidence),
@@ -63,7 +77,7 @@ pub(super) fn what(cases: &[&Case]) -> String {
 /// The same of waits that a rule names.
 pub(super) fn named(name: &str) -> String {
     if name.starts_with(OF_SEVERAL)
-        || ["lock", "key", "virtual thread"].iter().any(|noun| name.ends_with(noun))
+        || ["lock", "key", "virtual thread", FUTURE, LATCH].iter().any(|noun| name.ends_with(noun))
     {
         // `a unique key`
         let article = if name.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
@@ -94,6 +108,11 @@ fn by_call(cases: &[&Case]) -> String {
 /// Whether the waits are for space in what the waiting threads fill, and others empty.
 pub(super) fn is_for_space(cases: &[&Case]) -> bool {
     is_called(cases, FULL)
+}
+
+/// Whether the waits are for what other threads bring about for the waiting ones.
+pub(super) fn is_for_results(cases: &[&Case]) -> bool {
+    mostly(cases, |case| Some(case.is_for_a_result())) == Some(true)
 }
 
 /// Whether the waits are for one of several things that a pool lends: several threads have one each.
@@ -143,7 +162,7 @@ pub(super) fn waited<'e>(
 /// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in
 /// release`. Where it is not known of most of the time who held it, for how much it is not.
 pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
-    if is_for_space(cases) {
+    if is_for_space(cases) || is_for_results(cases) {
         return other_end::ended(cases, evidence);
     }
     if let Some((owner, named)) = owner_name(cases) {

@@ -37,6 +37,10 @@ pub(super) const SPACE_ADVICE: &str = "Let the readers take what they read faste
 const POOL_ADVICE: &str = "Give what the pool lends back sooner: wait for nothing else while a thread has it. A larger \
     pool helps where what is behind it, such as a database, has room for more at a time.";
 
+const RESULT_ADVICE: &str = "Look at what the threads that end the waits do meanwhile, and make that faster. Where all threads \
+    of an executor are busy, the task waits for one: give it more of them, or less to do. Or do other work until the result \
+    is there.";
+
 /// The meaning of a backend's wait for a client that reads slowly. The backend polls two things besides.
 const SEND_BUFFER: &str = "space in the send buffer";
 
@@ -93,6 +97,9 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
 fn advice(cases: &[&Case], evidence: &Evidence) -> String {
     if lock::is_for_space(cases) {
         return SPACE_ADVICE.to_owned();
+    }
+    if lock::is_for_results(cases) {
+        return RESULT_ADVICE.to_owned();
     }
     if lock::is_pooled(cases) {
         return POOL_ADVICE.to_owned();
@@ -553,5 +560,48 @@ mod tests {
         let disk = case(9, 1, StallReason::Blocked(Reason::Disk), 900_000_000);
         let findings = Fixture::findings([lock_case(1, 1, 2, 2_000_000), disk]);
         assert!(findings.iter().all(|found| found.rule != RULE.name), "{findings:#?}");
+    }
+
+    /// A wait of `thread` for a future, which a thread of an executor ends that sleeps meanwhile.
+    fn result(id: u64, thread: u32, by: u32, ns: u64) -> [StallRecord; 2] {
+        let (name, software, source) = ("future".into(), Some("java".into()), MeaningSource::Stack);
+        let meaning = Meaning { name, software, idle: false, holder: false, source };
+        let start = id * 60_000_000;
+        let wait = StallRecord {
+            lock: None,
+            meaning: Some(Arc::new(meaning)),
+            reason: StallReason::Blocked(Reason::Wait),
+            ..lock_case(id, thread, by, ns)
+        };
+        let render = stack(&["nanosleep", "render", "run"]);
+        let sleep = StallRecord {
+            voluntary: true,
+            user: Some(render),
+            ..case(1_000 + id, by, StallReason::Blocked(Reason::Sleep), ns * 9 / 10)
+        };
+        [at(start, wait), at(start, sleep)]
+    }
+
+    #[test]
+    fn results_of_other_threads_are_late_where_they_take_long_again_and_again() {
+        let of = |count: u64, ns: u64, threads: u32| {
+            Fixture::findings((1..=count).flat_map(|id| result(id, 1, 2 + id as u32 % threads, ns)))
+        };
+        let found = of(60, 30_000_000, 1);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        let said = "waited for a future in take_order (called by handle_tick) 60 times, 1.80 s in all, up to 30.0 ms: thread-2 ended \
+            it in release_order, while thread-2 was mostly in sleep in render";
+        assert!(found[0].title.contains(said), "{}", found[0].title);
+        assert!(found[0].advice.contains("executor"), "{}", found[0].advice);
+        let several = of(60, 30_000_000, 3).remove(0).title;
+        assert!(
+            several.contains(
+                "several threads named thread-* ended it in release_order, while they were mostly in"
+            ),
+            "{several}"
+        );
+        assert_eq!(of(7, 300_000_000, 1), [], "a program waits for its tasks at its end");
+        assert_eq!(of(60, 9_000_000, 1), [], "quick ones");
+        assert_eq!(of(30, 30_000_000, 1), [], "9 % of the time");
     }
 }

@@ -184,10 +184,12 @@ pub(super) fn ended_by(
         return known::no_end(cases, times.total());
     }
     let is_most = known::is_most(by_ns, waited_ns);
-    if let (false, Some(name)) = (is_most, known::namesakes(&times, waited_ns)) {
-        let is_named = |case: &Case| waker(case).is_some_and(|waker| waker.comm == name);
+    if let (false, Some(name)) = (is_most, known::of_one_name(&times, waited_ns)) {
+        let is_named = |case: &Case| waker(case).is_some_and(|waker| known::has_name(&waker, &name));
         let place = mostly(cases, |case| case.release().filter(|_| is_named(case)).cloned());
-        return format!(": {} {}", known::several(&name), did(place.as_ref()));
+        let meanwhile =
+            meanwhile_of_each(cases, |waker| known::has_name(waker, &name), "they were", evidence);
+        return format!(": {} {}{meanwhile}", known::several(&name), did(place.as_ref()));
     }
     let is_by_it = |case: &&&Case| waker(case).as_ref() == Some(by);
     let by_it: Vec<&&Case> = longest(cases.iter().filter(is_by_it));
@@ -197,7 +199,76 @@ pub(super) fn ended_by(
     let did = did(place.as_ref());
     match is_most {
         true => format!(": {named} {did}{}", meanwhile_of(by, cases, evidence, |_| true)),
-        false => format!(": of several threads {named} {did}{}", known::largest_part(by_ns, waited_ns)),
+        false => {
+            let meanwhile = meanwhile_of_each(cases, |_| true, "these were", evidence);
+            format!(": of several threads {named} {did}{}{meanwhile}", known::largest_part(by_ns, waited_ns))
+        }
+    }
+}
+
+/// `, while they were mostly in sleep in render`: what those of several threads that are `wanted` did during the waits that
+/// each of them ended. Nothing where that is not known of half of the waits.
+fn meanwhile_of_each(
+    cases: &[&Case],
+    wanted: impl Fn(&Party) -> bool,
+    they_were: &str,
+    evidence: &Evidence,
+) -> String {
+    let waker = |case: &Case| {
+        case.waker.as_ref().and_then(|waker| waker.by.as_ref()).filter(|by| wanted(by)).cloned()
+    };
+    let waits = longest(cases.iter().filter(|case| waker(case).is_some_and(|by| by.key.is_some())));
+    let plain: Vec<&Case> = waits.iter().map(|case| **case).collect();
+    let all: Vec<&Case> = longest(cases.iter()).into_iter().copied().collect();
+    if !known::is_most(known::waited_ns(&plain), known::waited_ns(&all)) {
+        return String::new();
+    }
+    let mut meanwhile = Meanwhile::default();
+    let mut on_cpu_ns = 0u64;
+    let mut keys: Vec<ThreadKey> = Vec::new();
+    for wait in &waits {
+        let Some(thread) = wait.waker_key() else { continue };
+        meanwhile.add(thread, wait, evidence);
+        keys.push(thread);
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    for thread in keys.into_iter().filter_map(|key| evidence.thread(key)) {
+        on_cpu_ns = on_cpu_ns.saturating_add(thread.on_cpu_ns);
+    }
+    meanwhile.did(on_cpu_ns).map(|(did, _)| format!(", while {they_were} mostly {did}")).unwrap_or_default()
+}
+
+/// What threads did during waits that they ended.
+#[derive(Default)]
+struct Meanwhile {
+    states: Tally<String>,
+    whole_ns: u64,
+    covered_ns: u64,
+}
+
+impl Meanwhile {
+    fn add(&mut self, thread: ThreadKey, wait: &Case, evidence: &Evidence) {
+        self.whole_ns = self.whole_ns.saturating_add(wait.woken().0.saturating_sub(wait.start.0));
+        for case in evidence.during(thread, wait.start, wait.woken()) {
+            let ns = case.overlap_ns(wait.start, wait.woken());
+            self.covered_ns = self.covered_ns.saturating_add(ns);
+            self.states.add(format!("{}{}", wording::what(case), wording::spot(case.site.as_ref())), ns);
+        }
+    }
+
+    /// What they did for half of the time, and whether that was to run. Short waits, and idle ones of a busy recording, are not
+    /// kept one by one: threads that were `on_cpu_ns` on a CPU ran for no longer than that.
+    fn did(&self, on_cpu_ns: u64) -> Option<(String, bool)> {
+        let running_ns = self.whole_ns.saturating_sub(self.covered_ns);
+        if self.whole_ns == 0 {
+            return None;
+        }
+        if running_ns >= self.whole_ns / 2 {
+            return (on_cpu_ns >= running_ns).then(|| ("running".to_owned(), true));
+        }
+        let (state, ns) = self.states.top()?;
+        (ns >= self.whole_ns / 2).then(|| (format!("in {state}"), false))
     }
 }
 
@@ -279,24 +350,7 @@ impl Act<'_> {
 
 fn act<'e>(thread: ThreadKey, waits: &[&&Case], evidence: &'e Evidence) -> Option<Act<'e>> {
     let totals = evidence.thread(thread)?;
-    let mut states: Tally<String> = Tally::default();
-    let (mut whole_ns, mut covered_ns) = (0u64, 0u64);
-    for wait in waits.iter().filter(|wait| wait.thread != thread) {
-        whole_ns = whole_ns.saturating_add(wait.woken().0.saturating_sub(wait.start.0));
-        for case in evidence.during(thread, wait.start, wait.woken()) {
-            let ns = case.overlap_ns(wait.start, wait.woken());
-            covered_ns = covered_ns.saturating_add(ns);
-            states.add(format!("{}{}", wording::what(case), wording::spot(case.site.as_ref())), ns);
-        }
-    }
-    let running_ns = whole_ns.saturating_sub(covered_ns);
-    if whole_ns == 0 {
-        None
-    } else if running_ns >= whole_ns / 2 {
-        // Short waits, and idle ones of a busy recording, are not kept one by one.
-        (totals.on_cpu_ns >= running_ns).then(|| Act { thread: totals, ran: true, did: "running".into() })
-    } else {
-        let (state, ns) = states.top()?;
-        (ns >= whole_ns / 2).then(|| Act { thread: totals, ran: false, did: format!("in {state}") })
-    }
+    let mut meanwhile = Meanwhile::default();
+    waits.iter().filter(|wait| wait.thread != thread).for_each(|wait| meanwhile.add(thread, wait, evidence));
+    meanwhile.did(totals.on_cpu_ns).map(|(did, ran)| Act { thread: totals, ran, did })
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use wallprof_model::{Meaning, Reason, ThreadKey};
 
-use super::case::{Case, without_number};
+use super::case::{Case, is_for_a_result, without_number};
 use super::conclusion::Conclusion;
 use super::evidence::{Evidence, WaitSum};
 use super::limits::{Delays, frequent_ns, is_frequent_part};
@@ -52,11 +52,12 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 }
 
 /// `a disk`, `a lock`, `space in a ring`; `None`: a wait of another kind. One for the other end of a connection is as long as
-/// the way there.
+/// the way there, and one for another thread's result as the way to that thread.
 fn what(reason: Reason, meaning: Option<&Meaning>) -> Option<String> {
     match (reason, meaning) {
         (Reason::Disk, _) => Some("a disk".to_owned()),
         (_, Some(meaning)) if meaning.is_for_the_other_end() || meaning.idle => None,
+        (_, Some(meaning)) if is_for_a_result(meaning) => None,
         (_, Some(meaning)) => Some(lock::named(&meaning.name)),
         (Reason::Lock, None) => Some("a lock".to_owned()),
         _ => None,

@@ -65,6 +65,14 @@ pub const TEAM: &str = "OpenMP team";
 /// The meaning of sleeps that are other waits to the kernel.
 pub const SLEEP: &str = "sleep";
 
+/// The meanings of waits for what another thread brings about for this one: the value of a future, the last count of a latch.
+/// Programs wait so for the answer to a question, and for their own end, or for the time between two rounds.
+pub const FUTURE: &str = "future";
+pub const LATCH: &str = "latch";
+
+/// Waits for results that other threads end so often, and for half of the time, are for answers.
+const LEAST_ANSWERS: u64 = 8;
+
 /// The meaning of waits for locks of no special kind.
 const LOCK: &str = "lock";
 
@@ -175,6 +183,9 @@ impl Sums {
         }
     }
 }
+
+/// A place that waits for a result, and the meaning of the rule.
+type OfResult<'m> = (Place, &'m Arc<Meaning>);
 
 /// The waits of equal innermost functions.
 #[derive(Debug, Default)]
@@ -312,6 +323,7 @@ impl Waits {
         let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
         let (mut unnamed, mut locks): (HashSet<Place>, HashSet<Place>) = Default::default();
         let mut loops: HashSet<Place> = HashSet::new();
+        let mut results: Vec<OfResult<'_>> = Vec::new();
         let mut matcher = Matcher::new(rules);
         let after_sleep = self.after_sleep(rules, &mut resolve)?;
         for (&place, &reason) in &self.reasons {
@@ -324,6 +336,9 @@ impl Waits {
                 if &*meaning.name == LOCK {
                     locks.insert(place);
                 }
+                if is_for_a_result(meaning) {
+                    results.push((place, meaning));
+                }
                 meanings.set_place(place, meaning.clone());
             } else if let Some(meaning) = user.as_ref().and_then(|user| after_sleep.meaning(user, reason)) {
                 meanings.set_place(place, meaning.clone());
@@ -333,6 +348,7 @@ impl Waits {
                 places.insert((place.program, place.user, place.kernel), functions.of_program(&user));
             }
         }
+        let results = self.results(&results, &mut functions, &mut resolve)?;
         let own: Vec<(Place, &[FunctionId])> = places
             .iter()
             .map(|(&(program, user, kernel), functions)| {
@@ -361,6 +377,9 @@ impl Waits {
             meanings.set_place(place, lock.clone());
         }
         self.name_turns(&turns, &mut meanings);
+        for (place, meaning) in results {
+            meanings.set_place(place, meaning);
+        }
         for place in for_disks {
             meanings.set_place(place, disk.clone());
         }
@@ -369,6 +388,52 @@ impl Waits {
         }
         self.join_slices(&firsts, &mut meanings);
         Ok(meanings)
+    }
+
+    /// The places of waits for results that other threads end again and again, and the meaning that the waits have there. At
+    /// all others the thread is idle, as the rules say.
+    fn results<E>(
+        &self,
+        found: &[OfResult<'_>],
+        functions: &mut Functions,
+        mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
+    ) -> Result<Vec<(Place, Arc<Meaning>)>, E> {
+        let mut sums: HashMap<Place, Vec<(&Ended, &Sum)>> = HashMap::new();
+        for (ended, sum) in self.sums.iter().filter(|_| !found.is_empty()) {
+            sums.entry(ended.place).or_default().push((ended, sum));
+        }
+        let at = |place: &Place| sums.get(place).into_iter().flatten();
+        // Threads that wait for one latch of Java, and run out of time, wake each other, wherever they wait.
+        let latches = found.iter().filter(|(_, meaning)| &*meaning.name == LATCH);
+        let at_latches: HashSet<ThreadKey> =
+            latches.flat_map(|(place, _)| at(place)).map(|(ended, _)| ended.thread).collect();
+        let mut groups: BTreeMap<(u32, &str, Vec<FunctionId>), Vec<OfResult<'_>>> = BTreeMap::new();
+        for &(place, meaning) in found {
+            let Some(user) = place.user else { continue };
+            let mut own = functions.of_program(&resolve(user)?);
+            own.truncate(JUDGED_DEPTH);
+            groups.entry((place.program, &meaning.name, own)).or_default().push((place, meaning));
+        }
+        let are_answers = |places: &[OfResult<'_>]| {
+            let known = || places.iter().flat_map(|(place, _)| at(place));
+            let waiters: HashSet<ThreadKey> = known().map(|(ended, _)| ended.thread).collect();
+            let is_latch = places.first().is_some_and(|(_, meaning)| &*meaning.name == LATCH);
+            let is_own = |by: &ThreadKey| waiters.contains(by) || is_latch && at_latches.contains(by);
+            let (mut answered, mut whole_ns) = (Sum::default(), 0u64);
+            for (ended, sum) in known() {
+                whole_ns = whole_ns.saturating_add(sum.ns);
+                if matches!(ended.by, Ender::Thread(by) if !is_own(&by)) {
+                    answered.ns = answered.ns.saturating_add(sum.ns);
+                    answered.count = answered.count.saturating_add(sum.count);
+                }
+            }
+            answered.count >= LEAST_ANSWERS && answered.ns >= whole_ns / 2
+        };
+        let answered = groups.into_values().filter(|places| are_answers(places)).flatten();
+        let late = |(place, meaning): OfResult<'_>| {
+            (place, Arc::new(Meaning { idle: false, ..Meaning::clone(meaning) }))
+        };
+        Ok(answered.map(late).collect())
     }
 
     /// How long each thread waited for a disk, ns.
@@ -575,6 +640,11 @@ impl Waits {
     }
 }
 
+/// Whether a rule says that the wait is for a result.
+fn is_for_a_result(meaning: &Meaning) -> bool {
+    meaning.idle && meaning.software.is_some() && [FUTURE, LATCH].contains(&&*meaning.name)
+}
+
 /// The meaning of waits that their own waiters end, as those for a lock.
 pub fn lock_by_wakers() -> Arc<Meaning> {
     by_wakers(LOCK, true)
@@ -589,6 +659,7 @@ pub fn by_peer(reason: StallReason, peer: &Peer, timed_out: bool) -> Option<Arc<
     if let Some(name) = peer.idle_name() {
         return Some(Arc::new(Meaning { idle: true, ..Meaning::clone(&by_wakers(name, false)) }));
     }
+    let is_rest = peer.kind == PeerKind::Udp && timed_out;
     let name = match (peer.awaited, peer.role) {
         (Awaited::Data, Some(Role::Client)) if peer.asked == Some(true) && !is_rest => ANSWER,
         (Awaited::Connection, Some(Role::Client)) => CONNECTION,
@@ -656,7 +727,6 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             let key =
                 |depth: usize| (place.program, reason, functions[..functions.len().min(depth)].to_vec());
             let (wide, narrow) = (key(self.functions.waiters_depth(functions)), key(JUDGED_DEPTH));
-    let is_rest = peer.kind == PeerKind::Udp && timed_out;
             waiters.entry(wide.clone()).or_default().places.push(place);
             judged.entry(narrow.clone()).or_default().places.push(place);
             keys.insert(place, (wide, narrow));
@@ -866,6 +936,37 @@ mod tests {
             let Ok(meanings) = self.waits(programs).finish(&Rules::default(), resolve);
             meanings
         }
+    }
+
+    /// Waits of thread 1 for the value of a future, 2 ms each, that thread 2 ends in `answered` of them, and a timer in
+    /// the others. The first one began before, and lasts for `first_ms` more.
+    fn futures(answered: u64, by_timer: u64, first_ms: u64) -> (Option<String>, bool) {
+        let by = |at: u64| if at < answered { Some(2) } else { None };
+        let mut waits = vec![(1, 0, first_ms, None)];
+        waits
+            .extend((0..answered + by_timer).map(|at| (1, first_ms + at * 4, first_ms + at * 4 + 2, by(at))));
+        of_results(&waits)
+    }
+
+    fn of_results(waits: &[(u32, u64, u64, Option<u32>)]) -> (Option<String>, bool) {
+        let rules = "[[wait]]\nname = 'future'\nsoftware = 'java'\nidle = true\nin = 'take'";
+        let mut all = Rules::default();
+        all.add_file(rules, MeaningSource::Stack).unwrap();
+        let Ok(meanings) = Recorded::new(1, waits).waits(&["app"; 2]).finish(&all, resolve);
+        let meaning = meanings.of_place(ThreadKey(1), Some(StackId(1)), None).unwrap();
+        (meaning.software.clone(), meaning.idle)
+    }
+
+    #[test]
+    fn waits_for_a_result_are_idle_unless_threads_end_them_again_and_again() {
+        let java = Some("java".to_owned());
+        assert_eq!(futures(20, 0, 0), (java.clone(), false));
+        assert_eq!(futures(7, 0, 0), (java.clone(), true), "few");
+        assert_eq!(futures(20, 25, 0), (java.clone(), true), "the time between two rounds");
+        assert_eq!(futures(20, 0, 400), (java.clone(), true), "the end of the program");
+        let in_turn =
+            (0..40).map(|at| (1 + at % 2, u64::from(at) * 4, u64::from(at) * 4 + 4, Some(2 - at % 2)));
+        assert_eq!(of_results(&in_turn.collect::<Vec<_>>()), (java, true), "by those that wait for it, too");
     }
 
     /// Three threads that take a lock for 2 ms each and come back after 1 ms.

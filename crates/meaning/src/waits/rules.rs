@@ -895,6 +895,7 @@ mod tests {
             "barrier",
             "barrier",
             "OpenMP team",
+            "full queue",
             "DNS",
             "woken waiters",
             "full queue",
