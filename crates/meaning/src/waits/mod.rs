@@ -615,7 +615,8 @@ impl Waits {
     }
 
     /// Joins the slices of waits that are not idle. Where a built-in rule says what a place waits for, a
-    /// signal divides its waits, too: PostgreSQL looks for deadlocks after a second, and waits on.
+    /// signal divides its waits, too: PostgreSQL looks for deadlocks after a second, and waits on. So do sleeps after
+    /// which a thread asks again: SQLite asks for two locks, one after the other, at two places.
     fn join_slices(&self, firsts: &[usize], meanings: &mut Meanings) {
         let mut joined: Option<usize> = None;
         for (at, wait) in self.singles.iter().enumerate() {
@@ -626,9 +627,14 @@ impl Waits {
                     matches!(meaning.source, MeaningSource::Stack | MeaningSource::Word)
                 });
                 let before_it = &self.singles[before];
+                let goes_on = || {
+                    let (thread, from, to) = (wait.thread, before_it.end, wait.start);
+                    let without_cpu_ns = turns::cpu_wait_ns(&self.cpu_waits, thread, from, to);
+                    slices::goes_on(before_it, wait) || slices::asks_again(before_it, wait, without_cpu_ns)
+                };
                 // At one place a word can say now one thing, now another.
                 meaning == meaning_of(meanings, before_it)
-                    && (firsts[at] == firsts[before] || is_ruled && slices::goes_on(before_it, wait))
+                    && (firsts[at] == firsts[before] || is_ruled && goes_on())
             });
             let first = before.filter(|_| is_slice).map(|before| joined.unwrap_or(before));
             if let Some(first) = first {

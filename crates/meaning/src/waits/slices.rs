@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Waits in time slices: a thread that waits with a timeout, looks, and waits on is in one wait.
 
-use wallprof_model::{StackId, StallReason, ThreadKey, WaitRow};
+use wallprof_model::{Reason, StackId, StallReason, ThreadKey, WaitRow};
 
 /// The longest time between two slices of one wait, ns. Between them a thread takes a timer's interrupt,
 /// perhaps waits for a CPU, and tries the lock once more.
@@ -65,6 +65,17 @@ pub(super) fn goes_on(slice: &Single, wait: &Single) -> bool {
     slice.waker.is_none() && is_at_once(slice, wait)
 }
 
+/// Whether a thread that slept asks again, and sleeps again: for the same thing, by another call perhaps. It was without
+/// a CPU in between for `without_cpu_ns`.
+pub(super) fn asks_again(slice: &Single, wait: &Single, without_cpu_ns: u64) -> bool {
+    let is_sleep = |wait: &Single| wait.reason == StallReason::Blocked(Reason::Sleep);
+    slice.thread == wait.thread
+        && is_sleep(slice)
+        && is_sleep(wait)
+        && slice.waker.is_none()
+        && is_continued(slice.timed_out, slice.end.saturating_add(without_cpu_ns), wait.start)
+}
+
 fn is_at_once(slice: &Single, wait: &Single) -> bool {
     slice.thread == wait.thread
         && slice.user == wait.user
@@ -117,7 +128,7 @@ mod tests {
     use std::convert::Infallible;
 
     use super::*;
-    use wallprof_model::{MonoNs, Reason};
+    use wallprof_model::MonoNs;
 
     const MS: u64 = 1_000_000;
 
@@ -159,6 +170,24 @@ mod tests {
         assert_eq!(firsts(&waits), [0, 0, 0, 3, 4, 5]);
         let untimed = [wait(0, MS, None), wait(MS, MS, None)];
         assert_eq!(firsts(&untimed), [0, 1]);
+    }
+
+    #[test]
+    fn thread_that_sleeps_and_asks_again_is_in_one_wait() {
+        let sleep = |start, asked_ns| WaitRow {
+            reason: StallReason::Blocked(Reason::Sleep),
+            ..wait(start, 5 * MS, asked_ns)
+        };
+        let single = |row: &WaitRow| Single::new(row).expect("it ended");
+        let first = single(&sleep(0, Some(5 * MS)));
+        let next = |start| single(&WaitRow { user: Some(StackId(8)), ..sleep(start, Some(5 * MS)) });
+        assert!(asks_again(&first, &next(5 * MS + 50_000), 0), "by another call");
+        assert!(!asks_again(&first, &next(9 * MS), 0));
+        assert!(asks_again(&first, &next(9 * MS), 4 * MS - 50_000), "it had no CPU");
+        let woken = single(&WaitRow { waker: Some(ThreadKey(2)), ..sleep(0, Some(5 * MS)) });
+        assert!(!asks_again(&woken, &next(5 * MS), 0));
+        assert!(!asks_again(&single(&sleep(0, None)), &next(5 * MS), 0));
+        assert!(!asks_again(&single(&wait(0, 5 * MS, Some(5 * MS))), &next(5 * MS), 0), "no sleep");
     }
 
     #[test]

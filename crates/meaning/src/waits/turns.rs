@@ -422,7 +422,7 @@ impl Inputs {
 }
 
 /// How long a thread had no CPU in this time, ns.
-fn cpu_wait_ns(cpu_waits: &[CpuWait], thread: ThreadKey, from: u64, to: u64) -> u64 {
+pub(super) fn cpu_wait_ns(cpu_waits: &[CpuWait], thread: ThreadKey, from: u64, to: u64) -> u64 {
     let first = cpu_waits.partition_point(|wait| (wait.thread, wait.end) <= (thread, from));
     let during = cpu_waits[first..].iter().take_while(|wait| wait.thread == thread && wait.start < to);
     during.map(|wait| wait.end.min(to).saturating_sub(wait.start.max(from))).sum()
