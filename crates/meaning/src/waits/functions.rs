@@ -131,6 +131,11 @@ impl Functions {
         }
     }
 
+    /// Whether it is known by its address alone.
+    pub fn is_unnamed(&self, function: FunctionId) -> bool {
+        matches!(self.keys.get(function.0 as usize), Some(Key::Address { .. }))
+    }
+
     /// Whether a thread is parked there by the virtual machine of Java, whatever for: these are the stack's innermost
     /// functions of the program, leaf first. In the functions around them, which have no names, the stacks of locks,
     /// of queues and of answers differ.

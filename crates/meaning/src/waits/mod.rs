@@ -153,6 +153,16 @@ struct Turns {
     places: Vec<Place>,
     /// By index among the single waits. Without a use it is for a lock, or unknown.
     uses: Vec<(usize, Option<Use>)>,
+    stacks: Stacks,
+}
+
+impl Turns {
+    /// What these waits are for is known by their place: what they say about their program is not, as its other waits for
+    /// locks are none of a pool.
+    fn forget(&mut self, waits: &[usize]) {
+        let known: HashSet<usize> = waits.iter().copied().collect();
+        self.uses.retain(|(at, _)| !known.contains(at));
+    }
 }
 
 /// The time of waits by what they are for, ns.
@@ -363,7 +373,7 @@ impl Waits {
         });
         let is_unnamed = |place: &Place| places.contains_key(&(place.program, place.user, place.kernel));
         let may_be_turn = |place: &Place| unnamed.contains(place) || locks.contains(place);
-        let turns = self.turns(may_be_turn, &mut functions, &mut resolve)?;
+        let mut turns = self.turns(may_be_turn, &mut functions, &mut resolve)?;
         let disk_ns = self.disk_ns();
         let disk_ns = |thread| disk_ns.get(&thread).copied().unwrap_or(0);
         let mut for_disks = self.poll_ends.by_disks(disk_ns, &mut resolve)?;
@@ -373,8 +383,19 @@ impl Waits {
         let others = turns.uses.iter().filter(|(_, what)| what.is_some()).map(|&(at, _)| at).collect();
         let mut search =
             Search { waits: &self, firsts: &firsts, others, functions, resolve, stacks: HashMap::new() };
-        for place in search.locks(&own)? {
-            meanings.set_place(place, lock.clone());
+        let locked = search.locks(&own)?;
+        let users: HashSet<StackId> = locked.iter().filter_map(|place| place.user).collect();
+        let mut of_pools: HashSet<(u32, Option<StackId>)> = HashSet::new();
+        for (at, waits) in self.singles_at(&locked) {
+            let (all, cpu_waits, stacks) = (&self.singles, &self.cpu_waits, &turns.stacks);
+            if turns::are_workers(all, cpu_waits, stacks, &search.functions, &users, &waits) {
+                turns.forget(&waits);
+                of_pools.insert(at);
+            }
+        }
+        for place in locked {
+            let is_turn = of_pools.contains(&(place.program, place.user));
+            meanings.set_place(place, if is_turn { turn_to_wait() } else { lock.clone() });
         }
         self.name_turns(&turns, &mut meanings);
         for (place, meaning) in results {
@@ -434,6 +455,21 @@ impl Waits {
             (place, Arc::new(Meaning { idle: false, ..Meaning::clone(meaning) }))
         };
         Ok(answered.map(late).collect())
+    }
+
+    /// The single waits through condition variables and the like at these places, by program and user stack. The kernel's
+    /// stack of a wait that goes on is another one than that of a wait that ended.
+    fn singles_at(&self, places: &[Place]) -> BTreeMap<(u32, Option<StackId>), Vec<usize>> {
+        let is_wait = |place: &&Place| self.reasons.get(place) == Some(&Reason::Wait);
+        let of = |place: &Place| (place.program, place.user);
+        let mut singles: BTreeMap<(u32, Option<StackId>), Vec<usize>> =
+            places.iter().filter(is_wait).map(|place| (of(place), Vec::new())).collect();
+        for (at, wait) in self.singles.iter().enumerate() {
+            if let Some(at_place) = self.place(wait).and_then(|place| singles.get_mut(&of(&place))) {
+                at_place.push(at);
+            }
+        }
+        singles
     }
 
     /// How long each thread waited for a disk, ns.
@@ -508,7 +544,7 @@ impl Waits {
                 _ => {}
             }
         }
-        if !places.is_empty() {
+        if !places.is_empty() || !stacks.unnamed.is_empty() {
             let may_be = |reason: Reason| matches!(reason, Reason::Lock | Reason::Wait | Reason::Pipe);
             for (place, _) in self.reasons.iter().filter(|(_, reason)| may_be(**reason)) {
                 if let Some(user) = place.user
@@ -518,7 +554,7 @@ impl Waits {
                 }
             }
         }
-        Ok(Turns { uses: turns::uses(&self.singles, &self.cpu_waits, &stacks, functions), places })
+        Ok(Turns { uses: turns::uses(&self.singles, &self.cpu_waits, &stacks, functions), places, stacks })
     }
 
     /// Names them one by one. Waits of which only sums are known are for what most others of the thread are for, or
@@ -526,7 +562,7 @@ impl Waits {
     fn name_turns(&self, turns: &Turns, meanings: &mut Meanings) {
         let of = |what: Use| match what {
             Use::Space => of_cpython(FULL_QUEUE),
-            Use::Turn => Arc::new(Meaning { idle: true, ..Meaning::clone(&by_wakers(TURN, false)) }),
+            Use::Turn => turn_to_wait(),
         };
         let (mut of_threads, mut of_programs) = (HashMap::new(), HashMap::new());
         for (wait, what) in turns.uses.iter().map(|&(at, what)| (&self.singles[at], what)) {
@@ -678,6 +714,10 @@ pub fn by_peer(reason: StallReason, peer: &Peer, timed_out: bool) -> Option<Arc<
 fn by_wakers(name: &str, holder: bool) -> Arc<Meaning> {
     let (name, source) = (name.into(), MeaningSource::Wakers);
     Arc::new(Meaning { name, software: None, idle: false, holder, source })
+}
+
+fn turn_to_wait() -> Arc<Meaning> {
+    Arc::new(Meaning { idle: true, ..Meaning::clone(&by_wakers(TURN, false)) })
 }
 
 fn of_cpython(name: &str) -> Arc<Meaning> {

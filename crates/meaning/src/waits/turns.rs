@@ -17,6 +17,10 @@
 //! in one that this function calls, and what ends its wait is a thread that waits for none of the workers: one that
 //! answers a question has been woken by it before.
 //!
+//! The workers of a pool do the same with the wait for events and timers of their runtime (tokio's): one of them waits in
+//! epoll, or with the timeout of the next timer, and runs tasks in between, while the others wait through condition
+//! variables of their own. They wake each other as the waiters for a lock do. All of them wait in both ways.
+//!
 //! One worker at a time has the turn. Where workers wait for work side by side, each has a loop of its own, or they wait
 //! through a condition variable whose lock is free meanwhile: a wait for a lock that they share is one.
 //!
@@ -64,6 +68,17 @@ const LEAST_OVERLAP_NS: u64 = 100_000;
 
 /// Workers wait for work side by side if this part of their waits overlap.
 const BESIDE: usize = 4;
+
+/// A pool's worker whose turn it is waits for events for this part of the time in which others wait, or more of it. It
+/// runs its tasks meanwhile.
+const EVENTS: u64 = 4;
+
+/// Functions of a pool between the one in which both waits are and the ones that wait: for the turn, and for timers.
+const TURN_DEPTH: usize = 2;
+const TIMER_DEPTH: usize = 3;
+
+/// The least number of waits by which a pool is known.
+const LEAST_TURNS: usize = 8;
 
 /// Functions between the one that waits for its turn and the one that waits for work.
 const WORK_DEPTH: usize = 1;
@@ -122,6 +137,21 @@ impl Stacks {
         let (true, Some(turn), Some(work)) = (is_one, functions(turn), functions(wait)) else { return false };
         let is_inside = !turn.is_empty() && known.common(turn, work) == turn.len();
         is_inside && work.len() <= turn.len() + WORK_DEPTH
+    }
+
+    /// Whether a wait of a pool's worker is for the next timer: it ran out of its timeout, in a call next to the one that
+    /// waits for the turn. A thread that has a lock may rest in this way, too: where functions have names, rules know the
+    /// pools.
+    fn is_for_timer(&self, known: &Functions, turn: &Single, wait: &Single) -> bool {
+        let functions = |wait: &Single| self.functions.get(&wait.user()?);
+        let is_timer = wait.timed_out && wait.waker.is_none() && wait.user() != turn.user();
+        let (true, Some(turn), Some(timer)) = (is_timer, functions(turn), functions(wait)) else {
+            return false;
+        };
+        let common = known.common(turn, timer);
+        let are_unnamed =
+            [turn, timer].iter().all(|wait| wait.first().is_some_and(|at| known.is_unnamed(*at)));
+        are_unnamed && common > 0 && turn.len() <= common + TURN_DEPTH && timer.len() <= common + TIMER_DEPTH
     }
 
     fn is_semaphore(&self, wait: &Single) -> bool {
@@ -210,6 +240,50 @@ pub(super) fn uses(
     }
     uses.extend(turns);
     uses
+}
+
+/// Whether the waits at a place that looks like a lock's are those of a pool's workers for their turn to wait for events
+/// and timers: for a part of that time one worker at a time does so, and all of them do. `locks` are the user stacks of
+/// all places that look like a lock's.
+pub(super) fn are_workers(
+    singles: &[Single],
+    cpu_waits: &[CpuWait],
+    stacks: &Stacks,
+    functions: &Functions,
+    locks: &HashSet<StackId>,
+    at_place: &[usize],
+) -> bool {
+    let is_woken = |&at: &usize| singles[at].waker.is_some_and(|waker| waker != singles[at].thread);
+    let turns: Vec<usize> = at_place.iter().copied().filter(is_woken).collect();
+    let Some(turn) = turns.first().map(|&at| &singles[at]).filter(|_| turns.len() >= LEAST_TURNS) else {
+        return false;
+    };
+    let of_pool: HashSet<ThreadKey> =
+        turns.iter().flat_map(|&at| [Some(singles[at].thread), singles[at].waker]).flatten().collect();
+    let is_input = |wait: &&Single| {
+        let is_wait = matches!(wait.reason, StallReason::Blocked(_) | StallReason::Runnable);
+        is_wait
+            && of_pool.contains(&wait.thread)
+            && wait.waker.is_none_or(|waker| !of_pool.contains(&waker))
+            && wait.user().is_none_or(|user| !locks.contains(&user))
+            && (stacks.is_for_next_client(wait) || stacks.is_for_timer(functions, turn, wait))
+    };
+    let input = |wait: &Single| Input { thread: wait.thread, start: wait.start, woken: wait.woken() };
+    let mut inputs: Vec<Input> = singles.iter().filter(is_input).map(input).collect();
+    if are_side_by_side(&mut inputs) {
+        return false;
+    }
+    let inputs = Inputs::new(inputs);
+    let (mut input_ns, mut waited_ns) = (0u64, 0u64);
+    for wait in turns.iter().map(|&at| &singles[at]) {
+        let (from, to) = (wait.start, wait.woken());
+        let without_cpu_ns = wait.waker.map_or(0, |waker| cpu_wait_ns(cpu_waits, waker, from, to));
+        waited_ns = waited_ns.saturating_add(wait.blocked_ns.saturating_sub(without_cpu_ns));
+        if inputs.workers.contains(&wait.thread) {
+            input_ns = input_ns.saturating_add(inputs.until(to).saturating_sub(inputs.until(from)));
+        }
+    }
+    input_ns > 0 && input_ns.saturating_mul(EVENTS) >= waited_ns
 }
 
 /// The threads that the waiters for locks wake, before they wait for what these threads do. The waiters themselves, too:
@@ -445,8 +519,11 @@ fn joined(waits: &[(u64, u64)]) -> Vec<(u64, u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use wallprof_model::{MonoNs, WaitRow};
+    use wallprof_model::profile::ResolvedFrame;
+    use wallprof_model::{MonoNs, SymbolLine, WaitRow};
 
     use wallprof_testkit::stacks::stack;
 
@@ -458,6 +535,7 @@ mod tests {
     const EPOLL: u64 = 5;
     const OTHER_MUTEX: u64 = 6;
     const CHANNEL: u64 = 7;
+    const TIMER: u64 = 8;
 
     /// Threads and their waits: thread, stack, start and end in ms, waker.
     fn found(waits: &[(u32, u64, u64, u64, u32)]) -> Vec<(u32, Option<Use>)> {
@@ -511,6 +589,63 @@ mod tests {
         let stacks = Stacks { semaphores, next_client, unnamed, functions };
         let uses = uses(&singles, &cpu_waits, &stacks, &known);
         uses.into_iter().map(|(at, what)| (singles[at].thread.0, what)).collect()
+    }
+
+    /// A stack of these calls of a stripped program.
+    fn unnamed(calls: &[u64]) -> ResolvedStack {
+        let whole = stack(&["call"]);
+        let frame = |&address: &u64| {
+            let lines = vec![SymbolLine::default()];
+            Arc::new(ResolvedFrame { address, lines, ..ResolvedFrame::clone(&whole.frames[0]) })
+        };
+        ResolvedStack { frames: calls.iter().map(frame).collect(), end: whole.end }
+    }
+
+    /// Two threads with turns of 20 ms: one waits at `events`, three times, and then wakes the other one, which waits
+    /// through a condition variable meanwhile. The thread that waits for events is `waits(turn)`.
+    fn is_pool(events: u64, timer: &ResolvedStack, waits: impl Fn(u64) -> u32) -> bool {
+        let row = |thread: u32, user: u64, start: u64, end: u64, waker: Option<u32>| WaitRow {
+            id: 1,
+            thread: ThreadKey(thread),
+            reason: StallReason::Blocked(if user == EPOLL { Reason::Poll } else { Reason::Wait }),
+            start: MonoNs(start * MS),
+            end: MonoNs(end * MS + 50_000),
+            blocked_ns: (end - start) * MS,
+            asked_ns: waker.is_none().then_some((end - start) * MS),
+            open: false,
+            user: Some(StackId(user)),
+            kernel: Some(StackId(user)),
+            waker: waker.map(ThreadKey),
+        };
+        let turn = |turn: u64| {
+            let (one, other, at) = (1 + (turn % 2) as u32, 2 - (turn % 2) as u32, turn * 20);
+            let event = |from: u64, to: u64| row(waits(turn), events, at + from, at + to, None);
+            [event(0, 3), event(6, 9), event(12, 15), row(other, CONDITION, at + 1, at + 19, Some(one))]
+        };
+        let mut singles: Vec<Single> = (0..10).flat_map(turn).filter_map(|row| Single::new(&row)).collect();
+        singles.sort_unstable_by_key(|wait| (wait.thread, wait.start, wait.id));
+        let mut known = Functions::default();
+        let turn = unnamed(&[0x89bb4, 0x59888, 0x59cb2, 0x5e6e6]);
+        let of = [(CONDITION, &turn), (TIMER, timer)];
+        let functions = of.map(|(id, of)| (StackId(id), known.of_program(of))).into();
+        let next_client = [StackId(EPOLL)].into();
+        let stacks = Stacks { next_client, functions, ..Stacks::default() };
+        let turns = (0..singles.len()).filter(|&at| singles[at].user() == Some(StackId(CONDITION)));
+        let locks = [StackId(CONDITION)].into();
+        are_workers(&singles, &[], &stacks, &known, &locks, &turns.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn workers_of_a_pool_wait_for_events_in_turn() {
+        let in_turn = |turn: u64| 1 + (turn % 2) as u32;
+        let timer = unnamed(&[0x89aea, 0x57c22, 0x55681, 0x59ccc, 0x5e6e6]);
+        assert!(is_pool(TIMER, &timer, in_turn));
+        assert!(is_pool(EPOLL, &timer, in_turn));
+        assert!(!is_pool(TIMER, &timer, |_| 8), "another thread waits for the events");
+        let rests = unnamed(&[0x89aea, 0x71000, 0x72000, 0x5e6f0]);
+        assert!(!is_pool(TIMER, &rests, in_turn), "what has the lock rests, elsewhere");
+        let named = stack(&["pthread_cond_timedwait", "rest", "write_order"]);
+        assert!(!is_pool(TIMER, &named, in_turn), "rules know what has names");
     }
 
     /// Thread 1 puts items into a queue that thread 3 empties, and wakes thread 2, which feeds the pipe.
