@@ -37,7 +37,7 @@ ALWAYS_INLINE u64 kernel_lock_owner(u8 kind, u64 lock) {
 
 /* `t` goes to sleep for a lock of the kernel. The owner may let go at any time, and end: its numbers are read
  * as memory. */
-NOINLINE int note_kernel_owner(struct thread_state *t) {
+GLOBAL int note_kernel_owner(struct thread_state *t) {
     struct task_struct *owner;
 
     if (!t)

@@ -37,7 +37,7 @@ ALWAYS_INLINE bool is_late_wait(struct thread_state *t, struct interval *interva
 }
 
 /* Its stacks have been taken. */
-NOINLINE int emit_late_wait(struct thread_state *t, struct interval *interval) {
+GLOBAL int emit_late_wait(struct thread_state *t, struct interval *interval) {
     u64 off;
 
     if (!t || !interval || t->reason >= REASONS)

@@ -2,9 +2,10 @@
 /* The other end of the socket or the pipe that a thread waits on.
  *
  * Addresses are read when a single wait is emitted: the descriptor is still in the registers then. Whether an
- * answer was asked for is read when the thread goes to sleep. TCP and connected sockets of UDP count what they
- * send; a unix socket has only the memory of what the other end has not read yet. So is the descriptor that a
- * thread polls: clients that want a timeout poll the one connection on which they wait for an answer. */
+ * answer was asked for is read when the thread goes to sleep. TCP and connected sockets of UDP count what
+ * they send; a unix socket has only the memory of what the other end has not read yet. So is the descriptor
+ * that a thread polls: clients that want a timeout poll the one connection on which they wait for an answer.
+ */
 #pragma once
 
 #include "include/records.h"
@@ -15,7 +16,7 @@
 #define TCP_SYN_SENT 2 /* net/tcp_states.h */
 #define TCP_LISTEN 10
 #define SOCK_BINDPORT_LOCK 8 /* include/net/sock.h */
-#define POLL_IN 0x1 /* asm-generic/poll.h */
+#define POLL_IN 0x1          /* asm-generic/poll.h */
 #define POLL_OUT 0x4
 
 /* Of poll(2). */
@@ -68,14 +69,13 @@ ALWAYS_INLINE u32 packets_of_udp(struct sock *sk) {
     return BPF_CORE_READ((struct inet_sock___short_id *)sk, inet_id);
 }
 
-/* Whether the other end has yet to read something that the socket sent (sock_wfree). One is the socket's own. */
-ALWAYS_INLINE bool has_unread(struct sock *sk) {
-    return BPF_CORE_READ(sk, sk_wmem_alloc.refs.counter) > 1;
-}
+/* Whether the other end has yet to read something that the socket sent (sock_wfree). One is the socket's own.
+ */
+ALWAYS_INLINE bool has_unread(struct sock *sk) { return BPF_CORE_READ(sk, sk_wmem_alloc.refs.counter) > 1; }
 
 /* The thread has asked if it has sent since it went to sleep on this connection the last time. Of a
  * connection on which it has not slept yet, it is known only before the first answer. */
-NOINLINE int note_request(struct thread_state *t, u64 fd) {
+GLOBAL int note_request(struct thread_state *t, u64 fd) {
     struct file *file;
     struct tcp_sock *tcp;
     struct sock *sk;
@@ -246,7 +246,8 @@ NOINLINE int note_peer(struct task_struct *task, struct stall_record *stall, str
     if (!stall->peer.kind)
         return 0;
     stall->peer.inode = BPF_CORE_READ(file, f_inode, i_ino);
-    stall->peer.asked = t->reason == REASON_NETWORK || t->reason == REASON_IPC || t->polled ? t->asked : ASKED_UNKNOWN;
+    stall->peer.asked =
+        t->reason == REASON_NETWORK || t->reason == REASON_IPC || t->polled ? t->asked : ASKED_UNKNOWN;
     stall->peer.polled = t->polled;
     stall->flags |= STALL_PEER;
     return 0;

@@ -52,7 +52,7 @@ GLOBAL u64 own_time(struct cpu_state *cpu, u64 from, u64 to) {
 }
 
 /* A thread has waited for this CPU until `to`, since `from` or since it was moved from another one. */
-NOINLINE int count_behind(struct cpu_state *cpu, struct thread_state *t, u64 from, u64 to) {
+GLOBAL int count_behind(struct cpu_state *cpu, struct thread_state *t, u64 from, u64 to) {
     u32 zero = 0;
     struct cpu_state *other;
 

@@ -54,7 +54,7 @@ ALWAYS_INLINE bool meet_place(u64 number) {
 
 /* Whether a voluntary wait that is too short for a stall is emitted so that user space learns of its place.
  */
-NOINLINE int place_is_new(struct thread_state *t) {
+GLOBAL int place_is_new(struct thread_state *t) {
     u64 number;
 
     if (!t)
@@ -65,7 +65,7 @@ NOINLINE int place_is_new(struct thread_state *t) {
 
 /* Whether a voluntary wait that is shorter than the threshold of such waits is emitted because of its place.
  * Its length is at least the threshold of other stalls. */
-NOINLINE int place_is_emitted(struct thread_state *t) {
+GLOBAL int place_is_emitted(struct thread_state *t) {
     struct wait_place *place;
     u64 number;
 
