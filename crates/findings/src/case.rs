@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wallprof_analysis::interest::Class;
 use wallprof_analysis::tally::Tally;
 use wallprof_meaning::site::Site;
-use wallprof_meaning::waits::{BARRIER, DISK, FUTURE, LATCH, LINUX, SLEEP, TEAM};
+use wallprof_meaning::waits::{BARRIER, DISK, LINUX, SLEEP, TEAM, is_of_a_result};
 use wallprof_model::event::{Access, Peer};
 use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 
@@ -291,7 +291,7 @@ impl Case {
 
 /// Whether a wait with this meaning is for a result.
 pub(super) fn is_for_a_result(meaning: &Meaning) -> bool {
-    !meaning.idle && meaning.software.is_some() && [FUTURE, LATCH].contains(&&*meaning.name)
+    !meaning.idle && is_of_a_result(meaning)
 }
 
 /// Cases by key, in the order of the keys.

@@ -75,19 +75,24 @@ pub(super) fn no_end(cases: &[&Case], known_ns: u64) -> String {
 /// The name that the threads of most of the waiting time share, where no one of them has that much: the processes that run
 /// one after the other, the workers of a pool.
 pub(super) fn namesakes(times: &Tally<Party>, whole_ns: u64) -> Option<Arc<str>> {
-    let mut names: Tally<&Arc<str>> = Tally::default();
-    times.ranked().into_iter().for_each(|(party, ns)| names.add(&party.comm, ns));
-    names.top().filter(|(_, ns)| is_most(*ns, whole_ns)).map(|(name, _)| Arc::clone(name))
+    name_of_most(times, whole_ns, |party| Arc::clone(&party.comm))
 }
 
 /// The same; or the name with a star for each number, which the threads of a pool share.
 pub(super) fn of_one_name(times: &Tally<Party>, whole_ns: u64) -> Option<Arc<str>> {
-    let of_pool = || {
-        let mut names: Tally<Arc<str>> = Tally::default();
-        times.ranked().into_iter().for_each(|(party, ns)| names.add(with_stars(&party.comm).into(), ns));
-        names.top().filter(|(_, ns)| is_most(*ns, whole_ns)).map(|(name, _)| Arc::clone(name))
-    };
+    let of_pool = || name_of_most(times, whole_ns, |party| with_stars(&party.comm).into());
     namesakes(times, whole_ns).or_else(of_pool)
+}
+
+/// The name that `name_of` gives to the threads of most of the waiting time.
+fn name_of_most(
+    times: &Tally<Party>,
+    whole_ns: u64,
+    name_of: impl Fn(&Party) -> Arc<str>,
+) -> Option<Arc<str>> {
+    let mut names: Tally<Arc<str>> = Tally::default();
+    times.ranked().into_iter().for_each(|(party, ns)| names.add(name_of(party), ns));
+    names.top().filter(|(_, ns)| is_most(*ns, whole_ns)).map(|(name, _)| Arc::clone(name))
 }
 
 /// Whether a thread has a name, or the one with stars.

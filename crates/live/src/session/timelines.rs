@@ -235,7 +235,7 @@ fn pause_counts_for_no_state_and_ends_threads_that_are_gone_after_it() {
         _ => None,
     };
     let ends: Vec<_> = events.iter().filter_map(ended).filter(|(thread, _)| *thread == 2).collect();
-    assert_eq!(ends, [(2, 12)], "at the end of what is known of it");
+    assert_eq!(ends, [(2, 12)], "where the last delta of the thread ended");
 }
 
 #[test]

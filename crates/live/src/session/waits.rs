@@ -13,6 +13,7 @@ use super::aggregates::WaitSample;
 use super::{Session, SessionError, learned_reason};
 use crate::kernel_side::KernelSide;
 use crate::places::{MetWait, Waits};
+use crate::stalls::timed_out;
 
 impl<K: KernelSide> Session<K> {
     /// Looks at the threads that sleep already: a lock has waiters before the first of them wakes, and a rule
@@ -78,7 +79,7 @@ impl<K: KernelSide> Session<K> {
             woken: record.start + blocked_ns,
             end: record.end,
             waker: waker.map(|thread| thread.0),
-            timed_out: flag(c::STALL_ASKED) && blocked_ns >= record.asked_ns,
+            timed_out: timed_out(record),
         }
     }
 

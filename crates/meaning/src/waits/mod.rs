@@ -346,7 +346,7 @@ impl Waits {
                 if &*meaning.name == LOCK {
                     locks.insert(place);
                 }
-                if is_for_a_result(meaning) {
+                if meaning.idle && is_of_a_result(meaning) {
                     results.push((place, meaning));
                 }
                 meanings.set_place(place, meaning.clone());
@@ -682,9 +682,9 @@ impl Waits {
     }
 }
 
-/// Whether a rule says that the wait is for a result.
-fn is_for_a_result(meaning: &Meaning) -> bool {
-    meaning.idle && meaning.software.is_some() && [FUTURE, LATCH].contains(&&*meaning.name)
+/// Whether a rule says that the wait is for a result, idle or not.
+pub fn is_of_a_result(meaning: &Meaning) -> bool {
+    meaning.software.is_some() && [FUTURE, LATCH].contains(&&*meaning.name)
 }
 
 /// The meaning of waits that their own waiters end, as those for a lock.
