@@ -2,12 +2,17 @@
 /* What a futex is used for: a lock, whose owner may be known, or another wait. */
 #pragma once
 
+#include "include/syscalls.h"
+#include "syscall.h"
 #include "thread_state.h"
+#include "wait_place.h"
 
 #define FUTEX_CMD 0x7f
 #define FUTEX_WAIT 0
+#define FUTEX_WAKE 1
 #define FUTEX_LOCK_PI 6
 #define FUTEX_WAIT_BITSET 9
+#define FUTEX_WAKE_BITSET 10
 #define FUTEX_WAIT_REQUEUE_PI 11
 #define FUTEX_LOCK_PI2 13
 #define FUTEX_CLOCK_REALTIME 256
@@ -254,6 +259,7 @@ ALWAYS_INLINE bool has_robust_list(struct task_struct *task) {
  *   musl condvar, join WAIT, 2
  *   musl semaphore     WAIT, -1; since 1.2.4 0x80000000
  *   musl rwlock        WAIT, -1 while it is held for writing, else readers|WAITERS
+ *   std::atomic::wait  WAIT, the value that is waited with; so are latches and barriers of libstdc++
  *   Rust: mutex WAIT_BITSET, 2, no timeout; parked thread -1; rwlock has one of its two top bits set; condvar
  *   a counter
  *   Go's runtime lock  WAIT, 2
@@ -335,13 +341,82 @@ ALWAYS_INLINE bool is_futex_lock(u8 use, struct futex_lock *found, struct pt_reg
     return false;
 }
 
+/* Locks without an owner in memory have a word that is 0, 1, or 2 while others wait: Rust's and Go's mutexes,
+ * the C library's own. Their waiters wait with the value 2, as others do for any number that is 2 just then:
+ * a condition variable of Rust that was signalled twice, a latch, std::atomic::wait(). The word of a lock is
+ * never above 2, and no wait for it has another value. One that lets go of it wakes one waiter.
+ *
+ * Sets the site of a wait whose value alone says that it is for a lock: the thread's call, and the word.
+ * Whether it is known to be for none: the thread's last such wait had the word, and another value or was
+ * found out; or user space knows the functions of the site. */
+GLOBAL int is_number(struct thread_state *t) {
+    struct wait_place *place;
+    u64 site;
+
+    if (!t)
+        return 0;
+    site = mix(mix(mix(HASH_STEP, t->key), t->call_from), t->lock_address) ?: 1;
+    t->two_site = site;
+    if (t->number_word && t->lock_address == t->number_word)
+        return 1;
+    place = bpf_map_lookup_elem(&places, &site);
+    return place && place->verdict == PLACE_NO_LOCK;
+}
+
+/* The thread waits for a number, and is asleep: not for a lock, which it seemed to do. */
+ALWAYS_INLINE void wait_for_number(struct thread_state *t) {
+    t->number_word = t->lock_address;
+    t->two_site = 0;
+    t->reason = REASON_WAIT;
+    t->place = 0;
+}
+
+/* The current thread, of the process of `t`, ends its wait with the value of a lock. It is in this system
+ * call, and in futex(2) it wakes `count` threads that wait at `address`. The memory of a number may be that
+ * of a lock by now: the next wait there has to show again what it is. */
+GLOBAL int settle_number(struct thread_state *t, u64 nr, u64 op, u64 address, s32 count) {
+    u32 command = op & FUTEX_CMD;
+    u32 word = 0;
+    bool wakes;
+
+    if (!t || t->activity != ACTIVITY_BLOCKED || !t->futex)
+        return 0;
+    wakes = nr == NR_FUTEX && (command == FUTEX_WAKE || command == FUTEX_WAKE_BITSET) &&
+            address == t->lock_address;
+    bpf_probe_read_user(&word, sizeof(word), (void *)t->lock_address);
+    if ((wakes && count > 1) || word > MUTEX_CONTENDED) {
+        if (t->reason == REASON_LOCK)
+            wait_for_number(t);
+    } else if (wakes) {
+        t->number_word = 0;
+    }
+    return 0;
+}
+
+/* The reason of a wait for a lock at `t->lock_address` without an owner. The lock of a word beside `address`
+ * is of a known shape. */
+GLOBAL int reason_without_owner(struct thread_state *t, u64 address, u32 value) {
+    if (!t || value != MUTEX_CONTENDED || t->lock_address != address || t->futex == FUTEX_SHAPED ||
+        t->futex == FUTEX_OWNER_WORD)
+        return REASON_LOCK;
+    return is_number(t) ? REASON_WAIT : REASON_LOCK;
+}
+
+/* The reason of a wait with this value in futex(2), by `t->futex`. */
+GLOBAL int reason_by_value(struct thread_state *t, u32 value) {
+    if (!t)
+        return REASON_WAIT;
+    t->two_site = 0;
+    return is_lock_by_value(t->futex) ? reason_without_owner(t, t->lock_address, value) : REASON_WAIT;
+}
+
 /* The reason of a wait in futex(2), its lock and the lock's owner. The owner stays unknown where the thread
  * is not current, and what only memory shows is no lock then. */
 ALWAYS_INLINE u8 futex_reason_by_value(struct thread_state *t, struct task_struct *task,
                                        struct pt_regs *regs) {
     t->futex = futex_use(task, regs);
     t->lock_address = regs->di;
-    return is_lock_by_value(t->futex) ? REASON_LOCK : REASON_WAIT;
+    return reason_by_value(t, regs->dx);
 }
 
 /* The same of the current thread, whose memory can be read. Not inlined: the stack of on_switch is full. */
@@ -349,14 +424,21 @@ NOINLINE u8 futex_reason(struct thread_state *t, struct task_struct *task, struc
     struct futex_lock lock;
 
     t->futex = futex_use(task, regs);
+    t->two_site = 0;
+    t->lock_address = regs->di;
+    if (t->futex == FUTEX_NO_LOCK) {
+        t->number_word = t->lock_address;
+        return REASON_WAIT;
+    }
     if (!is_futex_lock(t->futex, &lock, regs, NULL))
         return REASON_WAIT;
     t->lock_address = lock.address;
     if (lock.owner) {
         t->lock_owner = lock.owner;
         t->owner_known = is_number_of_this_process(task, regs->si) ? OWNER_KNOWN : OWNER_IF_IT_WOKE;
+        return REASON_LOCK;
     }
-    return REASON_LOCK;
+    return reason_without_owner(t, regs->di, regs->dx);
 }
 
 /* Whether a thread that is blocked waits for a lock that is a futex. */

@@ -73,6 +73,7 @@ ALWAYS_INLINE void guess_activity(struct bpf_iter__task *ctx, struct task_struct
                                   struct thread_state *t) {
     u32 state = task->__state;
 
+    t->number_word = 0;
     t->activity = ACTIVITY_BLOCKED;
     if (task->on_cpu)
         t->activity = ACTIVITY_RUNNING;

@@ -106,6 +106,8 @@ ALWAYS_INLINE bool write_open_wait(struct bpf_iter__task *ctx, struct task_struc
         stall->lock_owner = owner;
         if (owner)
             stall->flags |= STALL_OWNER;
+        else
+            stall->place = seen->two_site;
     } else if (seen == t && t->activity == ACTIVITY_BLOCKED && t->kernel_lock) {
         name_kernel_owner(stall, &t->kernel_owner);
     } else if (seen != t && seen->activity == ACTIVITY_BLOCKED) {
@@ -131,6 +133,24 @@ write:
     return true;
 }
 
+GLOBAL int seems_asleep_for_lock(struct thread_state *t) {
+    return t && t->two_site && t->since >= armed_at && t->activity == ACTIVITY_BLOCKED &&
+           waits_for_futex(t) && t->wake_ns <= t->run_ns;
+}
+
+/* What a thread that sleeps waits for may be known by now: its word has gone on without it, or user space
+ * knows the functions. */
+NOINLINE int settle_sleeper(struct task_struct *task) {
+    struct thread_state *t;
+
+    if (!task)
+        return 0;
+    t = state_of(task);
+    if (t && seems_asleep_for_lock(t))
+        settle_two(task, t);
+    return 0;
+}
+
 /* Writes the waits that have not ended. A thread that never continues has no switch-in at which to take its
  * stacks. */
 SEC("iter.s/task")
@@ -140,6 +160,8 @@ int open_waits(struct bpf_iter__task *ctx) {
 
     if (!task || !task->pid || !scratch)
         return 0;
+    /* Before its record, which says what it waits for. */
+    settle_sleeper(task);
     if (!write_open_wait(ctx, task, scratch))
         end_long_read(ctx, sizeof(struct stall_record));
     return 0;

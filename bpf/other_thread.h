@@ -33,6 +33,34 @@ ALWAYS_INLINE u64 user_stack_of(struct task_struct *task, struct stack_scratch *
     return keep_stack(&scratch->stack, scratch->walk.hash);
 }
 
+/* The word says `word` now. What is found out holds for good, since a snapshot reads no memory of threads.
+ * The next snapshot has to have the thread again, and so have the next open waits. */
+GLOBAL int keep_number(struct thread_state *t, u32 word) {
+    struct wait_place known = {.verdict = PLACE_NO_LOCK};
+    u64 site;
+
+    if (!t || (!is_number(t) && word <= MUTEX_CONTENDED))
+        return 0;
+    site = t->two_site;
+    bpf_map_update_elem(&places, &site, &known, BPF_ANY);
+    wait_for_number(t);
+    t->changed = 1;
+    t->open_reported = 0;
+    return 0;
+}
+
+/* Looks whether a wait whose value alone says that it is for a lock is for none, with the word as it is now.
+ */
+NOINLINE int settle_two(struct task_struct *task, struct thread_state *t) {
+    u32 word = 0;
+
+    if (!task || !t || (!t->two_site && t->futex != FUTEX_TWO))
+        return 0;
+    bpf_copy_from_user_task(&word, sizeof(word), (void *)t->lock_address, task, 0);
+    keep_number(t, word);
+    return 0;
+}
+
 /* The owner of the lock that `task` waits for: seen at switch-out, or read now. 0: none is known. Of a
  * `guess` (iterator.h), whose memory was not looked at when the wait began, also whether it is for a lock. */
 ALWAYS_INLINE u32 settle_lock(struct task_struct *task, struct thread_state *t, bool guess) {
@@ -49,6 +77,8 @@ ALWAYS_INLINE u32 settle_lock(struct task_struct *task, struct thread_state *t, 
     if (guess) {
         t->reason = locked ? REASON_LOCK : REASON_WAIT;
         t->lock_address = lock.address;
+        if (locked && !lock.owner)
+            settle_two(task, t);
     }
     return locked && is_number_of_this_process(task, regs->si) ? lock.owner : 0;
 }

@@ -121,6 +121,8 @@ NOINLINE int emit_stall(struct task_struct *task, struct thread_state *t, struct
                 if (t->owner_known == OWNER_IF_IT_WOKE)
                     stall->flags |= STALL_OWNER_IF_IT_WOKE;
                 stall->lock_owner = t->lock_owner;
+            } else {
+                stall->place = t->two_site;
             }
         }
         if (t->kernel_lock)

@@ -74,6 +74,8 @@ struct thread_state {
                               * with a stack, and found to be running time since */
     struct fault_state fault;
     u64 lock_address;
+    u64 two_site;    /* of a wait whose value alone says that it is for a lock, futex.h; 0: another wait */
+    u64 number_word; /* of the last futex that it waited for as for no lock; 0: none */
     u64 waker_task;
     u64 waker_user_stack;
     u64 waker_kernel_stack;

@@ -11,7 +11,7 @@
 #include "thread_state.h"
 
 /* Number of the place → verdict. User space writes verdicts, the thread of the place counts. Full: the place
- * that was not used for the longest time is unknown again. */
+ * that was not used for the longest time is unknown again. The open waits write PLACE_NO_LOCK, too. */
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, MAX_PLACES);

@@ -50,6 +50,11 @@ ALWAYS_INLINE void wake(void *ctx, struct cpu_state *cpu, struct task_struct *ta
     t->waker_tgid = waker->tgid;
     t->waker_user_stack = 0;
     t->waker_kernel_stack = 0;
+    if (unlikely(t->two_site) && waker->tgid == task->tgid) {
+        struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(waker);
+
+        settle_number(t, regs->orig_ax, regs->si, regs->di, regs->dx);
+    }
     if (t->activity == ACTIVITY_BLOCKED &&
         (context == CONTEXT_UNSURE || wants_stack(t, t->reason, now - t->since)))
         take_waker_stacks(ctx, cpu, t, context);

@@ -9,6 +9,9 @@
 // thread of this process: `bystander`, which holds nothing. lock_it stands between the named functions and
 // glibc because a walk by frame pointers loses the direct caller of a libc function without a frame.
 //
+// Two `waiter`s wait at a word that counts, and is 2 when they come. It has gone on to 5 since, as if others
+// had been woken.
+//
 // Other `waiter`s wait for a signal to a condition variable that had `rounds` pairs of signals before, and
 // before each pair `timeouts` waits that ran out of their timeout; for a semaphore, for the end of
 // `bystander`, and at a barrier. From glibc 2.41 on the word of a condition variable grows with the signals,
@@ -61,7 +64,9 @@ enum how {
     TIMED_CONDITION,
     SEMAPHORE,
     JOIN,
-    BARRIER
+    BARRIER,
+    COUNT,
+    COUNT_BITSET
 };
 
 struct kind {
@@ -102,6 +107,8 @@ static const struct kind kinds[] = {
     {.name = "semaphore", .how = SEMAPHORE},
     {.name = "join", .how = JOIN},
     {.name = "barrier", .how = BARRIER},
+    {.name = "count", .how = COUNT},
+    {.name = "count-bitset", .how = COUNT_BITSET},
 };
 #define KINDS (int)(sizeof kinds / sizeof kinds[0])
 
@@ -115,6 +122,7 @@ static pthread_t standing;
 static atomic_int ready; // of keeper and bystander
 static struct run run = {.scenario = "owners", .seconds = 3600, .seed = 42};
 
+static bool is_count(int kind) { return kinds[kind].how >= COUNT; }
 static bool is_foreign(int kind) { return kinds[kind].how >= WAIT && kinds[kind].how < READ; }
 static bool is_rwlock(int kind) { return kinds[kind].how >= READ && kinds[kind].how < CONDITION; }
 static bool is_lock(int kind) { return kinds[kind].how < CONDITION; }
@@ -216,10 +224,11 @@ static void signal_in_pairs(int kind) {
         pthread_join(pair[i], NULL);
 }
 
-// Waits until the word is no longer 2, which it stays.
+// Waits until the word is no longer 2, which it stays, or until it is woken.
 SHOWN static void wait_for_word(int kind) {
     struct timespec late = {.tv_sec = (time_t)(now_ns() / NS_PER_S) + 3600};
-    int op = FUTEX_PRIVATE_FLAG | (kinds[kind].how == WAIT ? FUTEX_WAIT : FUTEX_WAIT_BITSET);
+    bool is_plain = kinds[kind].how == WAIT || kinds[kind].how == COUNT;
+    int op = FUTEX_PRIVATE_FLAG | (is_plain ? FUTEX_WAIT : FUTEX_WAIT_BITSET);
     while (atomic_load(&foreign[kind].word) == 2)
         syscall(SYS_futex, &foreign[kind].word, op, 2, kinds[kind].how == TIMED_WAIT_BITSET ? &late : NULL,
                 NULL, FUTEX_BITSET_MATCH_ANY);
@@ -254,7 +263,7 @@ static void wait_until_ready(void) {
 SHOWN static void take_order(struct runner *self) {
     int kind = self->index;
     wait_until_ready();
-    if (is_foreign(kind)) {
+    if (is_foreign(kind) || is_count(kind)) {
         wait_for_word(kind);
     } else if (is_rwlock(kind)) {
         take_rwlock(kind);
@@ -300,6 +309,8 @@ static void print_stuck(const struct runner *waiter, pid_t keeper) {
     int kind = waiter->index;
     while (!is_asleep(waiter->tid))
         sched_yield();
+    if (is_count(kind))
+        atomic_store(&foreign[kind].word, 5);
     printf("{\"event\":\"stuck\",\"tid\":%d,\"kind\":\"%s\",\"wants\":\"%#lx\",\"owner\":%d}\n", waiter->tid,
            kinds[kind].name, lock_of(kind), has_owner(kind) ? keeper : 0);
 }

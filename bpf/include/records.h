@@ -194,6 +194,7 @@ enum place_verdict {
     PLACE_UNKNOWN = 0,
     PLACE_IDLE = 1,
     PLACE_NOT_IDLE = 2, /* they wait for each other, as for a lock */
+    PLACE_NO_LOCK = 3,  /* of a wait whose value alone says that it is for a lock: it is for none */
 };
 
 struct wait_place {
@@ -299,7 +300,8 @@ struct stall_record {
     u64 waker_user_stack;
     u64 waker_kernel_stack;
     u64 lock_address;
-    u64 place; /* of a voluntary wait, as wait_place.h numbers it; 0: none */
+    u64 place; /* of a voluntary wait, as wait_place.h numbers it; or of one whose value alone says that it is
+                * for a lock, as futex.h does; 0: none */
     u64 asked_ns;
     u64 slack_ns; /* how much later than asked for the kernel may be by its own rules */
     u64 word;     /* what the process's word said when the wait began */

@@ -40,6 +40,8 @@ pub trait KernelSide {
     fn set_thresholds(&mut self, stall_ns: u64, voluntary_stall_ns: u64);
     /// Sets the verdicts of places, by `stall_record::place`.
     fn set_place_verdicts(&mut self, verdicts: &[(u64, PlaceVerdict)]);
+    /// Waits at these sites, which the records of waits for locks have as places, are for no lock.
+    fn set_no_locks(&mut self, sites: &[u64]);
     /// Forgets places, whose threads are gone.
     fn forget_places(&mut self, keys: &[u64]);
     /// This many shorter voluntary waits are emitted because their place is unknown.
@@ -151,6 +153,11 @@ impl KernelSide for Probes {
         };
         let codes: Vec<_> = verdicts.iter().map(|(key, verdict)| (*key, code(*verdict) as u32)).collect();
         Probes::set_place_verdicts(self, &codes);
+    }
+
+    fn set_no_locks(&mut self, sites: &[u64]) {
+        let verdicts: Vec<_> = sites.iter().map(|site| (*site, c::PLACE_NO_LOCK as u32)).collect();
+        Probes::set_place_verdicts(self, &verdicts);
     }
 
     fn forget_places(&mut self, keys: &[u64]) {

@@ -194,9 +194,14 @@ impl Found {
         let mut meanings = HashMap::new();
         let others = records.iter().filter(|record| record.tgid != own);
         let thread = |record: &look_record| {
-            let activity = activity(record);
             let flag = |flag: u64| u64::from(record.flags) & flag != 0;
             let [user, kernel] = [record.user_stack, record.kernel_stack].map(|id| stacks.get(&id).cloned());
+            let seems_lock = flag(c::LOOK_LOCK) && !flag(c::LOOK_OWNER);
+            let is_no_lock = seems_lock && user.as_ref().is_some_and(|user| rules.is_no_lock(user));
+            let activity = match is_no_lock {
+                true => Activity::Blocked(Reason::Wait),
+                false => activity(record),
+            };
             let meaning = activity.reason().and_then(|_| {
                 let ids = (record.user_stack, record.kernel_stack);
                 let known = meanings.entry(ids);
@@ -219,7 +224,7 @@ impl Found {
                 meaning,
                 user,
                 kernel,
-                lock: lock(record, &owners),
+                lock: lock(record, &owners).filter(|_| !is_no_lock),
                 moved: flag(c::LOOK_MOVED),
             }
         };

@@ -132,6 +132,8 @@ pub struct Session<K: KernelSide = Probes> {
     seconds_from: Option<u64>,
     /// The meaning of waits for what their own waiters hand on.
     lock: Arc<Meaning>,
+    /// Sites of waits that seemed to be for a lock, and are for none: the kernel side does not know that yet.
+    no_locks: Vec<u64>,
     /// Waits that were emitted while they were open, by thread.
     open: HashMap<u32, stall_record>,
     counts: KernelCounts,
@@ -222,6 +224,7 @@ impl<K: KernelSide> Session<K> {
             latest: Latest::default(),
             seconds_from: None,
             lock: lock_by_wakers(),
+            no_locks: Vec::new(),
             open: HashMap::new(),
             counts: KernelCounts::default(),
             cpu_ns: 0,

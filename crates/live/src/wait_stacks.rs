@@ -57,6 +57,7 @@ struct Known {
     is_settled: bool,
     place: Option<StackPlace>,
     functions: Option<Arc<[FunctionId]>>,
+    is_no_lock: Option<bool>,
 }
 
 struct KnownFrame {
@@ -101,7 +102,14 @@ impl WaitStacks {
         self.missed.remove(&stack);
         self.stacks.insert(
             stack,
-            Known { frames, used: self.clock, is_settled: false, place: None, functions: None },
+            Known {
+                frames,
+                used: self.clock,
+                is_settled: false,
+                place: None,
+                functions: None,
+                is_no_lock: None,
+            },
         );
         if self.stacks.len() > MOST_STACKS {
             self.drop_oldest();
@@ -213,6 +221,23 @@ impl WaitStacks {
         meaning
     }
 
+    /// Whether a wait with this user stack is for no lock, whatever its value is. False where it has no names yet.
+    pub fn is_no_lock(&mut self, stack: u64) -> bool {
+        if !self.want(stack) {
+            return false;
+        }
+        self.refresh();
+        let Some(known) = self.stacks.get(&stack).filter(|known| known.is_settled) else { return false };
+        if let Some(is_no_lock) = known.is_no_lock {
+            return is_no_lock;
+        }
+        let is_no_lock = self.resolved(stack).is_some_and(|user| self.rules.is_no_lock(&user));
+        if let Some(known) = self.stacks.get_mut(&stack) {
+            known.is_no_lock = Some(is_no_lock);
+        }
+        is_no_lock
+    }
+
     /// What rules said about a wait with these stacks.
     pub fn meaning(&self, user: u64, kernel: u64) -> Option<&Arc<Meaning>> {
         self.meanings.get(&(user, kernel))?.as_ref()
@@ -303,7 +328,7 @@ impl WaitStacks {
     fn forget_results(&mut self) {
         self.meanings.clear();
         for known in self.stacks.values_mut() {
-            (known.place, known.functions) = (None, None);
+            (known.place, known.functions, known.is_no_lock) = (None, None, None);
         }
     }
 }
@@ -426,6 +451,17 @@ mod tests {
         assert!(stacks.meaning(1, 0).is_some());
         assert_eq!(stacks.ask_rules(2, 0), None);
         assert_eq!(stacks.ask_rules(7, 0), None, "a stack that never arrived");
+    }
+
+    #[test]
+    fn wait_is_for_no_lock_when_its_functions_say_so() {
+        let mut rules = Rules::default();
+        rules.prepend_file("[[no_lock]]\nin = 'next_job'").expect("rules");
+        let mut stacks = met(&[(1, &[0x30, 0x40]), (2, &[0x20, 0x40])]);
+        stacks.set_rules(Arc::new(rules));
+        assert_eq!([1, 2].map(|stack| stacks.is_no_lock(stack)), [false; 2], "they have no names yet");
+        name_all(&mut stacks, NAMES);
+        assert_eq!([1, 2, 7].map(|stack| stacks.is_no_lock(stack)), [true, false, false]);
     }
 
     #[test]

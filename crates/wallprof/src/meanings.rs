@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use wallprof_meaning::Glob;
-use wallprof_meaning::waits::{Rule, Rules, Waits, WordRule};
+use wallprof_meaning::waits::{NoLock, Rule, Rules, Waits, WordRule};
 use wallprof_recording::Recording;
 use wallprof_views::escape;
 
@@ -90,7 +90,12 @@ pub fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
         .words()
         .filter(|rule| args.software.as_ref().is_none_or(|software| rule.software.as_ref() == Some(software)))
         .collect();
-    if let (Some(software), true) = (&args.software, listed.is_empty() && words.is_empty()) {
+    let no_locks: Vec<&NoLock> = rules
+        .no_locks()
+        .filter(|rule| args.software.as_ref().is_none_or(|software| rule.software.as_ref() == Some(software)))
+        .collect();
+    let is_empty = listed.is_empty() && words.is_empty() && no_locks.is_empty();
+    if let (Some(software), true) = (&args.software, is_empty) {
         return Err(Failure::failed(format!(
             "no rule is about {software}: `wallprof waits` lists all, --waits adds some"
         )));
@@ -101,6 +106,9 @@ pub fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
         }
         for word in words {
             writeln!(out, "{}", word_line(word))?;
+        }
+        for no_lock in no_locks {
+            writeln!(out, "{}", no_lock_line(no_lock))?;
         }
         Ok(())
     })?;
@@ -117,6 +125,22 @@ fn word_line(rule: &WordRule) -> String {
         "memory",
         escape(&rule.place.symbol),
         modules.join(" or ")
+    )
+}
+
+/// `rust  -  no lock  in *std::sys::*condvar::*Condvar*::wait*`.
+fn no_lock_line(rule: &NoLock) -> String {
+    let of = |names: &[String]| names.iter().map(|name| escape(name)).collect::<Vec<_>>().join(" or ");
+    let modules = match rule.modules.is_empty() {
+        true => String::new(),
+        false => format!(" of {}", of(&rule.modules)),
+    };
+    format!(
+        "{:<12} {:<24} {:<8} in {}{modules}",
+        escape(rule.software.as_deref().unwrap_or("-")),
+        "-",
+        "no lock",
+        of(&rule.functions)
     )
 }
 

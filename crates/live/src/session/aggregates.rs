@@ -19,6 +19,10 @@ use crate::kernel_side::KernelSide;
 use crate::stacks::Stacks;
 use crate::threads::Threads;
 
+/// The kinds of samples of waits for locks, and of other waits for another thread.
+const LOCK: u64 = c::SAMPLE_BLOCKED + c::REASON_LOCK;
+const WAIT: u64 = c::SAMPLE_BLOCKED + c::REASON_WAIT;
+
 /// Waits of one thread with one pair of stacks that one thread ended.
 pub(super) struct WaitSample {
     pub key: sample_key,
@@ -38,23 +42,41 @@ impl<K: KernelSide> Session<K> {
         now: u64,
         emit: &mut dyn FnMut(Event),
     ) -> Result<Vec<WaitSample>, SessionError> {
-        let mut waits = Vec::new();
+        let (mut waits, mut locks) = (Vec::new(), Vec::new());
         let Session { kernel, places, stacks, threads, .. } = self;
+        let mut take = |key: &sample_key, value: &sample_value, stacks: &Stacks| {
+            let Some(sample) = sample_from_row(key, value, stacks, threads) else { return };
+            let waker = sample.waker.as_ref().and_then(|waker| waker.thread).map(|thread| thread.0);
+            places.add_stack(key.key, key.user_stack, now);
+            if let Some(waker) = waker {
+                places.add_stack(waker, key.waker_user_stack, now);
+            }
+            if let Some(reason) = waited_for(sample.what) {
+                waits.push(WaitSample { key: *key, reason, waker, ns: value.weight, count: value.count });
+            }
+            emit(Event::Sample(sample));
+        };
         kernel.drain_samples(&mut |key, value| {
             let past = key.second < second;
-            if past && let Some(sample) = sample_from_row(key, value, stacks, threads) {
-                let waker = sample.waker.as_ref().and_then(|waker| waker.thread).map(|thread| thread.0);
-                places.add_stack(key.key, key.user_stack, now);
-                if let Some(waker) = waker {
-                    places.add_stack(waker, key.waker_user_stack, now);
-                }
-                if let Some(reason) = waited_for(sample.what) {
-                    waits.push(WaitSample { key: *key, reason, waker, ns: value.weight, count: value.count });
-                }
-                emit(Event::Sample(sample));
+            if past && u64::from(key.what) == LOCK {
+                locks.push((*key, *value));
+            } else if past {
+                take(key, value, stacks);
             }
             past
         })?;
+        // The functions of those that seemed to be for a lock may say that they are for none.
+        for (key, _) in &locks {
+            stacks.waits_mut().want(key.user_stack);
+        }
+        let follower = &self.follower;
+        stacks.name_waits(&mut |id| follower.known().processes.module_file(id));
+        for (mut key, value) in locks {
+            if stacks.waits_mut().is_no_lock(key.user_stack) {
+                key.what = WAIT as u8;
+            }
+            take(&key, &value, stacks);
+        }
         Ok(waits)
     }
 

@@ -47,6 +47,8 @@ pub struct World {
     pub voluntary_ns: u64,
     pub first_waits_left: u32,
     verdicts: HashMap<u64, PlaceVerdict>,
+    /// Sites of waits that are for no lock.
+    pub no_locks: Vec<u64>,
     /// Waits that were emitted because their place is unknown.
     sent: HashMap<u64, u64>,
     samples: RefCell<Vec<(sample_key, sample_value)>>,
@@ -95,6 +97,7 @@ impl World {
             voluntary_ns: 0,
             first_waits_left: 0,
             verdicts: HashMap::new(),
+            no_locks: Vec::new(),
             sent: HashMap::new(),
             samples: RefCell::default(),
             second_offset: EPOCH_OFFSET,
@@ -403,6 +406,10 @@ impl KernelSide for FakeKernel {
             world.verdicts.insert(*key, *verdict);
             world.sent.insert(*key, if *verdict == PlaceVerdict::Unknown { 0 } else { c::FIRST_WAITS });
         }
+    }
+
+    fn set_no_locks(&mut self, sites: &[u64]) {
+        self.0.borrow_mut().no_locks.extend(sites);
     }
 
     fn forget_places(&mut self, keys: &[u64]) {

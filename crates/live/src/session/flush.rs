@@ -243,6 +243,7 @@ impl<K: KernelSide> Session<K> {
     pub(super) fn send_verdicts(&mut self, now: u64) {
         self.kernel.forget_places(&self.places.take_gone());
         self.kernel.set_place_verdicts(&self.places.take_unsent_verdicts(now));
+        self.kernel.set_no_locks(&std::mem::take(&mut self.no_locks));
         self.kernel.allow_first_waits(FIRST_WAITS_EACH_FLUSH);
         self.kernel.allow_holder_waits(HOLDER_WAITS_EACH_FLUSH);
     }
@@ -271,7 +272,7 @@ impl<K: KernelSide> Session<K> {
             return Ok(());
         }
         self.emit_stacks(emit)?;
-        self.name_waits(&records);
+        self.name_waits(&mut records);
         for record in records {
             if self.threads.pid_of(record.key).is_some() {
                 self.meet_place(&record, record.end);
@@ -305,9 +306,9 @@ impl<K: KernelSide> Session<K> {
             self.threads.pid_of(record.key).is_some()
                 && end.0.saturating_sub(record.start) >= self.min_stall_ns
         };
-        let records: Vec<_> = waits.into_values().filter(known).collect();
+        let mut records: Vec<_> = waits.into_values().filter(known).collect();
         self.emit_stacks(emit)?;
-        self.name_waits(&records);
+        self.name_waits(&mut records);
         for record in records {
             self.meet_place(&record, record.end);
             self.open.entry(record.key).or_insert(record);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wallprof_meaning::waits::Link;
 use wallprof_model::event::PlaceVerdict;
-use wallprof_model::{Event, Meaning};
+use wallprof_model::{Event, Meaning, Reason};
 use wallprof_probe::bpf::{constants as c, stall_record};
 use wallprof_probe::reasons::listed_syscall_name;
 
@@ -22,7 +22,7 @@ impl<K: KernelSide> Session<K> {
         let mut records = Vec::new();
         self.kernel.open_waits(0, &mut |record| records.push(*record))?;
         self.emit_stacks(emit)?;
-        self.name_waits(&records);
+        self.name_waits(&mut records);
         for record in records {
             self.meet_place(&record, record.end);
         }
@@ -33,11 +33,11 @@ impl<K: KernelSide> Session<K> {
 
     /// Judges places by the waits since the last flush: their sums, and those that were emitted one by one.
     pub(super) fn judge_waits(&mut self, samples: &[WaitSample], now: u64) {
-        let records = std::mem::take(&mut self.pending.stalls);
+        let mut records = std::mem::take(&mut self.pending.stalls);
         for sample in samples {
             self.ask_rules(sample.key.user_stack, sample.key.kernel_stack);
         }
-        self.name_waits(&records);
+        self.name_waits(&mut records);
         for sample in samples {
             let (thread, stack) = (sample.key.key, sample.key.user_stack);
             if self.ask_rules(stack, sample.key.kernel_stack).is_none()
@@ -83,11 +83,23 @@ impl<K: KernelSide> Session<K> {
         }
     }
 
-    /// Names what the waits of these records are known by.
-    pub(super) fn name_waits(&mut self, records: &[stall_record]) {
-        for record in records {
+    /// Names what the waits of these records are known by. Those that seemed to be for a lock, and are for none by their
+    /// functions, get another reason.
+    pub(super) fn name_waits(&mut self, records: &mut [stall_record]) {
+        for record in &*records {
             self.ask_rules(record.user_stack, record.kernel_stack);
         }
+        self.name_wanted_stacks();
+        for record in records {
+            if is_lock_by_value(record) && self.stacks.waits_mut().is_no_lock(record.user_stack) {
+                self.no_locks.push(record.place);
+                set_no_lock(record);
+            }
+        }
+    }
+
+    /// Names the stacks of waits that were asked for.
+    pub(super) fn name_wanted_stacks(&mut self) {
         // The lock is not held while files are read: the follower would learn of new processes too late.
         let follower = &self.follower;
         self.stacks.name_waits(&mut |id| follower.known().processes.module_file(id));
@@ -115,7 +127,46 @@ impl<K: KernelSide> Session<K> {
     }
 }
 
+/// Whether nothing but its value says that a wait is for a lock.
+fn is_lock_by_value(record: &stall_record) -> bool {
+    let flags = u64::from(record.flags);
+    let is_lock = flags & c::STALL_LOCK != 0 && flags & (c::STALL_OWNER | c::STALL_PREEMPTED) == 0;
+    is_lock && record.place != 0 && record.reason == Reason::Lock.code()
+}
+
+/// The wait of a futex that is no lock. The kernel side has not numbered its place.
+fn set_no_lock(record: &mut stall_record) {
+    record.reason = Reason::Wait.code();
+    record.flags &= !(c::STALL_LOCK as u16);
+    (record.lock_address, record.place) = (0, 0);
+}
+
 /// Whether a wait is too short for a stall, and was emitted so that its place is known.
 pub(super) fn is_brief(record: &stall_record) -> bool {
     u64::from(record.flags) & c::STALL_BRIEF != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_that_is_for_a_lock_by_its_value_alone_can_be_for_none() {
+        let lock = stall_record {
+            reason: Reason::Lock.code(),
+            flags: c::STALL_LOCK as u16,
+            lock_address: 0x7000,
+            place: 9,
+            ..stall_record::default()
+        };
+        assert!(is_lock_by_value(&lock));
+        let owned = stall_record { flags: (c::STALL_LOCK | c::STALL_OWNER) as u16, ..lock };
+        assert!(!is_lock_by_value(&owned), "memory names its owner");
+        assert!(!is_lock_by_value(&stall_record { place: 0, ..lock }), "its value is that of no other wait");
+        assert!(!is_lock_by_value(&stall_record { reason: Reason::Poll.code(), ..lock }));
+        let mut wait = lock;
+        set_no_lock(&mut wait);
+        assert_eq!((wait.reason, wait.flags, wait.lock_address), (Reason::Wait.code(), 0, 0));
+        assert!(!is_lock_by_value(&wait));
+    }
 }

@@ -38,7 +38,7 @@ use ends::{Ends, FUSE_ENDS};
 pub use functions::{FunctionId, Functions};
 pub use judge::{Shares, judge, median_depth};
 use rules::Matcher;
-pub use rules::{Rule, Rules, RulesError, RulesOfFunctions};
+pub use rules::{NoLock, Rule, Rules, RulesError, RulesOfFunctions};
 use slices::Single;
 pub use slices::is_continued;
 use turns::{CpuWait, Stacks, Use};

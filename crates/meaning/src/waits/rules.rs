@@ -50,6 +50,9 @@ const UNNAMED: &str = "[unnamed]";
 
 const SYSCALL: &str = "syscall";
 
+/// Functions around the call futex(2), which locks and other waits have in common.
+const CALLS_FUTEX: [&str; 2] = ["futex_wait", "futexWait"];
+
 /// A rule as its file has it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,6 +82,18 @@ struct FileText {
     wait: Vec<Spanned<RuleText>>,
     #[serde(default)]
     word: Vec<Spanned<WordText>>,
+    #[serde(default)]
+    no_lock: Vec<Spanned<NoLockText>>,
+}
+
+/// Functions in which no wait is for a lock, as its file has them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoLockText {
+    software: Option<String>,
+    r#in: Names,
+    #[serde(default)]
+    module: Names,
 }
 
 /// A glob and its text. Parsed with the file, so that an error has a line and a column.
@@ -172,11 +187,25 @@ struct Globs {
     modules: Vec<Glob>,
 }
 
+/// A rule about functions that wait in futex(2) for another value of a word, and never for a lock: of a condition
+/// variable, a latch, an atomic. A value can be that of a contended mutex by chance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoLock {
+    pub software: Option<String>,
+    /// Globs of the functions, as they are written.
+    pub functions: Vec<String>,
+    /// Globs of the functions' module, which is a file name without folders; empty for any.
+    pub modules: Vec<String>,
+    functions_globs: Vec<Glob>,
+    modules_globs: Vec<Glob>,
+}
+
 /// Rules in the order in which they are asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     rules: Vec<Rule>,
     words: Vec<WordRule>,
+    no_locks: Vec<NoLock>,
 }
 
 /// Why a file has no rules.
@@ -215,6 +244,7 @@ impl Rules {
         first.add_file(text, MeaningSource::User)?;
         first.rules.append(&mut self.rules);
         first.words.append(&mut self.words);
+        first.no_locks.append(&mut self.no_locks);
         *self = first;
         Ok(())
     }
@@ -261,6 +291,10 @@ impl Rules {
             let start = word.span().start;
             self.words.push(word.into_inner().into_rule().map_err(|error| located(start, &error))?);
         }
+        for no_lock in file.no_lock {
+            let start = no_lock.span().start;
+            self.no_locks.push(no_lock.into_inner().into_rule().map_err(|error| located(start, &error))?);
+        }
         Ok(())
     }
 
@@ -276,6 +310,30 @@ impl Rules {
     /// The rules about words in memory.
     pub fn words(&self) -> impl Iterator<Item = &WordRule> {
         self.words.iter()
+    }
+
+    /// The rules about functions in which no wait is for a lock.
+    pub fn no_locks(&self) -> impl Iterator<Item = &NoLock> {
+        self.no_locks.iter()
+    }
+
+    /// Whether a wait with this user stack is for no lock, whatever its value is. Between the function that says so and
+    /// the system call there are only functions around futex(2): a condition variable takes its mutex again, and that
+    /// is a lock.
+    pub fn is_no_lock(&self, user: &ResolvedStack) -> bool {
+        for (depth, (frame, symbol)) in user.frames.iter().flat_map(functions_of).enumerate() {
+            if self.no_locks.iter().any(|rule| rule.matches(frame, symbol)) {
+                return true;
+            }
+            // A C library without symbols.
+            let is_call = symbol.map_or(depth == 0, |symbol| {
+                symbol == SYSCALL || CALLS_FUTEX.iter().any(|call| symbol.contains(call))
+            });
+            if !is_call {
+                return false;
+            }
+        }
+        false
     }
 
     /// The meaning of a wait with these stacks.
@@ -432,6 +490,33 @@ fn nearest_named<'a, 's>(outer: &'a [Function<'s>]) -> Option<&'a Function<'s>> 
     outer[..at].iter().all(|(frame, _)| frame.module == *file).then_some(&outer[at])
 }
 
+impl NoLock {
+    fn matches(&self, frame: &ResolvedFrame, symbol: Option<&str>) -> bool {
+        let is_about = match symbol {
+            Some(symbol) => any(&self.functions_globs, symbol),
+            None => self.functions.iter().any(|name| name == UNNAMED),
+        };
+        let in_module =
+            || frame.module.as_deref().is_some_and(|module| any(&self.modules_globs, base_name(module)));
+        is_about && (self.modules.is_empty() || in_module())
+    }
+}
+
+impl NoLockText {
+    fn into_rule(self) -> Result<NoLock, String> {
+        if self.r#in.is_empty() {
+            return Err("`in` has no function: name one, or several".into());
+        }
+        Ok(NoLock {
+            software: self.software,
+            functions_globs: self.r#in.globs(),
+            modules_globs: self.module.globs(),
+            functions: self.r#in.texts(),
+            modules: self.module.texts(),
+        })
+    }
+}
+
 impl RuleText {
     fn into_rule(self, source: MeaningSource) -> Result<Rule, String> {
         if self.name.is_empty() {
@@ -500,6 +585,50 @@ mod tests {
     #[test]
     fn built_in_rules_are_rules() {
         assert!(Rules::built_in().unwrap().iter().count() > 0);
+    }
+
+    #[test]
+    fn wait_for_a_number_is_for_no_lock() {
+        let rules = Rules::built_in().unwrap();
+        let is_no_lock = |symbols: &[&str]| rules.is_no_lock(&stack(symbols));
+        for symbols in [
+            &[
+                "syscall",
+                "std::sys::pal::unix::futex::futex_wait",
+                "<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout",
+                "serve",
+            ][..],
+            &[
+                "syscall",
+                "<std::sys::sync::condvar::futex::Condvar>::wait",
+                "tokio::runtime::park::Inner::park",
+            ],
+            &["syscall", "void std::__detail::__platform_wait<int>(int const*, int)", "serve"],
+            &["syscall", "std::__1::__libcpp_atomic_wait(void const volatile*, long)", "serve"],
+        ] {
+            assert!(is_no_lock(symbols), "{symbols:?}");
+        }
+        for symbols in [
+            // It takes its mutex again.
+            &[
+                "syscall",
+                "std::sys::pal::unix::futex::futex_wait",
+                "<std::sys::sync::mutex::futex::Mutex>::lock_contended",
+                "<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout",
+            ][..],
+            &["syscall", "<std::sys::sync::mutex::futex::Mutex>::lock_contended", "serve"],
+            &["__lll_lock_wait_private", "malloc", "std::__atomic_base<int>::wait"],
+            &["syscall", "serve", "<std::sys::sync::condvar::futex::Condvar>::wait"],
+            &["syscall", "serve"],
+            &[],
+        ] {
+            assert!(!is_no_lock(symbols), "{symbols:?}");
+        }
+        let mut own = Rules::default();
+        own.prepend_file("[[no_lock]]\nin = 'serve'").unwrap();
+        assert!(own.is_no_lock(&stack(&["syscall", "serve"])));
+        let refused = own.prepend_file("[[no_lock]]\nin = []").unwrap_err().to_string();
+        assert_eq!(refused, "line 1, column 1: `in` has no function: name one, or several");
     }
 
     #[test]
