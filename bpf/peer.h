@@ -73,13 +73,44 @@ ALWAYS_INLINE u32 packets_of_udp(struct sock *sk) {
  */
 ALWAYS_INLINE bool has_unread(struct sock *sk) { return BPF_CORE_READ(sk, sk_wmem_alloc.refs.counter) > 1; }
 
-/* The thread has asked if it has sent since it went to sleep on this connection the last time. Of a
- * connection on which it has not slept yet, it is known only before the first answer. */
+#define MOST_PARTS 3    /* in which an answer comes, after the first */
+#define ENOUGH_ROUNDS 2 /* of a question and an answer */
+
+/* Whether a thread that goes to sleep on this connection has asked, where it has sent so much. It has if it
+ * has sent since it went to sleep there the last time. It waits for more of the answer if few sleeps without
+ * a question were between its last questions. A feed has more of them. Of a connection on which it has not
+ * slept yet, it is unknown.
+ */
+ALWAYS_INLINE u8 asked_on(struct thread_state *t, struct sock *sk, u32 sequence) {
+    u8 asked = ASKED_YES;
+
+    if (t->asked_sock != (u64)sk) {
+        asked = ASKED_UNKNOWN;
+        t->asked_rounds = 0;
+        t->asked_parts = MOST_PARTS + 1;
+    } else if (sequence == t->asked_sequence) {
+        if (t->asked_parts <= MOST_PARTS)
+            t->asked_parts++;
+        if (t->asked_parts > MOST_PARTS)
+            t->asked_rounds = 0;
+        if (t->asked_rounds < ENOUGH_ROUNDS)
+            asked = ASKED_NO;
+    } else {
+        if (t->asked_parts <= MOST_PARTS && t->asked_rounds < ENOUGH_ROUNDS)
+            t->asked_rounds++;
+        t->asked_parts = 0;
+    }
+    t->asked_sock = (u64)sk;
+    t->asked_sequence = sequence;
+    return asked;
+}
+
+/* Notes whether the thread waits for an answer. Before the first answer it is known of a connection on which
+ * the thread has not slept yet, too. */
 GLOBAL int note_request(struct thread_state *t, u64 fd) {
     struct file *file;
     struct tcp_sock *tcp;
     struct sock *sk;
-    u32 sequence;
     u16 family;
     u8 state;
 
@@ -97,13 +128,8 @@ GLOBAL int note_request(struct thread_state *t, u64 fd) {
     if (family == AF_UNIX && t->polled == POLLED_NOTHING && has_unread(sk))
         t->asked = ASKED_YES;
     if (family == AF_INET && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_UDP) {
-        if (!BPF_CORE_READ(sk, __sk_common.skc_daddr))
-            return 0;
-        sequence = packets_of_udp(sk);
-        if (t->asked_sock == (u64)sk)
-            t->asked = sequence != t->asked_sequence ? ASKED_YES : ASKED_NO;
-        t->asked_sock = (u64)sk;
-        t->asked_sequence = sequence;
+        if (BPF_CORE_READ(sk, __sk_common.skc_daddr))
+            t->asked = asked_on(t, sk, packets_of_udp(sk));
         return 0;
     }
     if (!is_tcp(sk))
@@ -114,13 +140,11 @@ GLOBAL int note_request(struct thread_state *t, u64 fd) {
     if (role_in_tcp(sk) != PEER_ROLE_CLIENT)
         return 0;
     tcp = (struct tcp_sock *)sk;
-    sequence = BPF_CORE_READ(tcp, write_seq);
-    if (t->asked_sock == (u64)sk)
-        t->asked = sequence != t->asked_sequence ? ASKED_YES : ASKED_NO;
-    else if (!BPF_CORE_READ(tcp, bytes_received) && BPF_CORE_READ(tcp, bytes_sent))
+    t->asked = asked_on(t, sk, BPF_CORE_READ(tcp, write_seq));
+    if (t->asked == ASKED_UNKNOWN && !BPF_CORE_READ(tcp, bytes_received) && BPF_CORE_READ(tcp, bytes_sent)) {
         t->asked = ASKED_YES;
-    t->asked_sock = (u64)sk;
-    t->asked_sequence = sequence;
+        t->asked_parts = 0;
+    }
     return 0;
 }
 

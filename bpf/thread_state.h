@@ -113,8 +113,10 @@ struct thread_state {
     struct trace_ids trace; /* read with the present stall, if trace_known */
     u64 asked_sock; /* the connection that the thread last waited on as a client, and what it had sent then */
     u32 asked_sequence;
-    u8 asked;  /* ASKED_…: of the present wait */
-    u8 polled; /* POLLED_…: of the present wait, for polled_fd */
+    u8 asked_parts;  /* how often it slept there since it sent something, after the first time */
+    u8 asked_rounds; /* how often in a row it slept there for an answer in few parts */
+    u8 asked;        /* ASKED_…: of the present wait */
+    u8 polled;       /* POLLED_…: of the present wait, for polled_fd */
     u32 polled_fd;
     u64 busy_from;    /* start of the busy period, span.h; 0: none yet */
     bool idle;        /* the present wait is at an idle place */

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // ends: a thread that waits for the other end of a connection or a pipe, which is slow or has nothing to say.
 //
-//   worker   waits: ask_price → await_answer, send_record, serve_requests → read_request, read_output
+//   worker   waits: ask_price or ask_in_parts → await_answer, send_record, read_request, read_output
 //   other    the other end; with -k child that is a process
 //
 // Truth, besides truth.h's lines:
 //   {"event":"waits", "count", "total_ns", "longest_ns"}   the worker's calls that took 5 ms or longer, by
-//   its own
-//       clock
+//       its own clock
 // Options: -k KIND (default answer):
 //   answer      it asks over TCP, and the answer takes 30 ms
+//   parts       it asks over TCP; the first part of the answer takes 2 ms, the other one 30 ms more
 //   buffer      it sends over TCP to an end that reads 256 KiB each 30 ms
 //   pipe        it writes to a pipe of which 64 KiB are read each 30 ms
 //   requests    it serves requests over TCP, one each 30 ms
@@ -24,6 +24,7 @@
 #include <sys/wait.h>
 
 #define PAUSE_NS (30 * NS_PER_MS)
+#define FIRST_PART_NS (2 * NS_PER_MS)
 #define LONG_NS (5 * NS_PER_MS)
 
 static const char *kind = "answer";
@@ -64,6 +65,8 @@ SHOWN static bool await_answer(void) {
 
 SHOWN static bool ask_price(void) { return send_byte(own) && await_answer(); }
 
+SHOWN static bool ask_in_parts(void) { return send_byte(own) && await_answer() && await_answer(); }
+
 SHOWN static bool read_request(void) { return await_answer() && send_byte(own); }
 
 SHOWN static bool send_record(void) {
@@ -81,6 +84,8 @@ SHOWN static void run_worker(struct runner *self) {
     while (goes_on && !run_is_over()) {
         if (is("answer"))
             goes_on = ask_price();
+        else if (is("parts"))
+            goes_on = ask_in_parts();
         else if (is("buffer") || is("pipe"))
             goes_on = send_record();
         else if (is("requests"))
@@ -110,8 +115,12 @@ SHOWN static void run_other(struct runner *self) {
     // The one answer is quick.
     bool goes_on = !is("keepalive") || (receive(others) && send_byte(others));
     while (goes_on && !run_is_over()) {
-        if (is("answer"))
+        if (is("answer") || is("parts"))
             goes_on = receive(others);
+        if (is("parts")) {
+            sleep_for(FIRST_PART_NS);
+            goes_on = goes_on && send_byte(others);
+        }
         sleep_for(PAUSE_NS);
         if (is("buffer"))
             read_slowly(1 << 18);

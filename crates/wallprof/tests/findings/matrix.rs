@@ -267,6 +267,7 @@ matrix! {
     onefile: Part { also: &["run-queue", "preempted"], ..part("onefile", "kernel-lock") },
     fsync: Part { args: &["-f", JOURNAL, "-n", "5"], needs: Needs::SlowDisk, ..part("fsync", "disk-wait") },
     answer: Part { args: &["-k", "answer"], ..part("ends", "network-wait") },
+    parts: Part { args: &["-k", "parts"], ..part("ends", "network-wait") },
     buffer: Part { args: &["-k", "buffer"], ..part("ends", "network-wait") },
     pipe: Part { args: &["-k", "pipe"], ..part("ends", "pipe-wait") },
     // A server between two requests, a connection that is kept, and the output of a child process.
