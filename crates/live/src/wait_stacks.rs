@@ -316,6 +316,7 @@ impl WaitStacks {
             self.stacks.values().flat_map(|known| known.frames.iter().copied()).collect();
         self.frames.retain(|id, _| used.contains(id));
         self.functions = Functions::default();
+        self.rules_of_functions = RulesOfFunctions::default();
         self.forget_results();
     }
 

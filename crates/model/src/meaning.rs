@@ -3,7 +3,6 @@
 //!
 //! A [`StallReason`] is the kernel's word. It says `poll` for a row lock of PostgreSQL.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -136,8 +135,8 @@ pub struct Place {
 
 impl Meanings {
     /// No meanings yet, for threads whose programs have these numbers.
-    pub fn new(programs: HashMap<ThreadKey, u32>) -> Self {
-        Meanings { programs: programs.into_iter().collect(), ..Meanings::default() }
+    pub fn new(programs: FastMap<ThreadKey, u32>) -> Self {
+        Meanings { programs, ..Meanings::default() }
     }
 
     /// Gives the waits of all threads at a place a meaning.
@@ -218,7 +217,7 @@ mod tests {
         let lock =
             Arc::new(Meaning { name: "lock".into(), software: None, idle: false, holder: true, source });
         let (thread, user) = (ThreadKey(4), Some(StackId(9)));
-        let mut meanings = Meanings::new(HashMap::from([(thread, 2)]));
+        let mut meanings = Meanings::new(FastMap::from_iter([(thread, 2)]));
         meanings.set_place(Place { program: 2, user, kernel: None }, lock);
         let name = |thread, user| meanings.of_place(thread, user, None).map(|meaning| meaning.name.as_str());
         assert_eq!(name(thread, user), Some("lock"));
@@ -232,7 +231,7 @@ mod tests {
         };
         let (thread, user) = (ThreadKey(4), Some(StackId(9)));
         let place = Place { program: 2, user, kernel: None };
-        let mut meanings = Meanings::new(HashMap::from([(thread, 2)]));
+        let mut meanings = Meanings::new(FastMap::from_iter([(thread, 2)]));
         meanings.set_place(place, meaning("poll", MeaningSource::Stack));
         let word = meaning("row lock", MeaningSource::Word);
         let text = "Lock: tuple".into();

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The functions of stacks as small numbers, and the common machinery (libc, the linker) left out.
 
-use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use wallprof_model::FrameKind;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
+use wallprof_model::{FastMap, FastSet, FrameKind};
 
 use super::{JUDGED_DEPTH, WAITERS_DEPTH};
 use crate::{java, site};
@@ -32,12 +31,12 @@ enum Key {
 /// All functions of one recording's stacks.
 #[derive(Debug, Default)]
 pub struct Functions {
-    ids: HashMap<Key, FunctionId>,
+    ids: FastMap<Key, FunctionId>,
     keys: Vec<Key>,
-    modules: HashSet<Arc<str>>,
+    modules: FastSet<Arc<str>>,
     /// Stacks have the same frames again and again. By address, which the frame itself keeps from being another
     /// one's.
-    frames: HashMap<usize, (Arc<ResolvedFrame>, Arc<[Line]>)>,
+    frames: FastMap<usize, (Arc<ResolvedFrame>, Arc<[Line]>)>,
 }
 
 /// A function of a frame, the innermost inlined one first.

@@ -19,16 +19,16 @@ mod slices;
 mod turns;
 mod words;
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use wallprof_model::event::{Awaited, Peer, PeerKind, PlaceVerdict, Role, Weighted};
 use wallprof_model::meaning::{ANSWER, CONNECTION, Place, SPACE};
 use wallprof_model::profile::{ResolvedStack, SampleRow};
 use wallprof_model::{
-    Meaning, MeaningSource, Meanings, Reason, StackId, StallReason, State, ThreadKey, WaitRow, WordMeaning,
-    WordRow, WordRules,
+    FastMap, FastSet, Meaning, MeaningSource, Meanings, Reason, StackId, StallReason, State, ThreadKey,
+    WaitRow, WordMeaning, WordRow, WordRules,
 };
 
 use crate::java;
@@ -106,20 +106,20 @@ const MOST_STACKS: usize = 256;
 /// Takes the waits of a recording: first the samples, then the single waits.
 #[derive(Debug, Default)]
 pub struct Waits {
-    programs: HashMap<ThreadKey, u32>,
-    reasons: HashMap<Place, Reason>,
-    sums: HashMap<Ended, Sum>,
+    programs: FastMap<ThreadKey, u32>,
+    reasons: FastMap<Place, Reason>,
+    sums: FastMap<Ended, Sum>,
     poll_ends: Ends,
     /// Of waits in calls on files, among others.
     other_ends: Ends,
     /// User stacks of each thread, those of its waits included.
-    stacks: HashMap<ThreadKey, HashSet<StackId>>,
+    stacks: FastMap<ThreadKey, FastSet<StackId>>,
     singles: Vec<Single>,
     cpu_waits: Vec<CpuWait>,
     /// By stall, the meanings of words.
-    words: HashMap<u64, Arc<WordMeaning>>,
+    words: FastMap<u64, Arc<WordMeaning>>,
     /// By stall, of waits whose other end says what they are for.
-    peers: HashMap<u64, Arc<Meaning>>,
+    peers: FastMap<u64, Arc<Meaning>>,
 }
 
 /// Waits of one thread at one place that one thread ended.
@@ -146,7 +146,10 @@ struct Sum {
 
 /// The program of a place, the reason of its waits, and the innermost functions. A function that takes a lock
 /// and sleeps is two places.
-type Key = (u32, Reason, Vec<FunctionId>);
+type Key<'p> = (u32, Reason, &'p [FunctionId]);
+
+/// The fields of a place, which has no order of its own.
+type OrderedPlace = (u32, Option<StackId>, Option<StackId>);
 
 /// Waits that may be for a turn.
 struct Turns {
@@ -160,7 +163,7 @@ impl Turns {
     /// What these waits are for is known by their place: what they say about their program is not, as its other waits for
     /// locks are none of a pool.
     fn forget(&mut self, waits: &[usize]) {
-        let known: HashSet<usize> = waits.iter().copied().collect();
+        let known: FastSet<usize> = waits.iter().copied().collect();
         self.uses.retain(|(at, _)| !known.contains(at));
     }
 }
@@ -200,15 +203,15 @@ type OfResult<'m> = (Place, &'m Arc<Meaning>);
 /// The waits of equal innermost functions.
 #[derive(Debug, Default)]
 struct Group {
-    waiters: HashSet<ThreadKey>,
+    waiters: FastSet<ThreadKey>,
     places: Vec<Place>,
 }
 
 impl Waits {
     /// For a recording of threads of these processes. Processes of one name are one program.
     pub fn new(processes: &[(ThreadKey, String)]) -> Self {
-        let mut numbers: HashMap<&str, u32> = HashMap::new();
-        let mut programs = HashMap::with_capacity(processes.len());
+        let mut numbers: FastMap<&str, u32> = FastMap::default();
+        let mut programs = FastMap::default();
         for (thread, process) in processes {
             let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
             let program = *numbers.entry(process.as_str()).or_insert(next);
@@ -301,11 +304,11 @@ impl Waits {
 
     /// Whether a place is one of those that are judged.
     fn meet(&mut self, place: Place, reason: Reason) -> bool {
-        let is_known = self.reasons.contains_key(&place) || self.reasons.len() < MOST_PLACES;
-        if is_known {
+        if self.reasons.len() < MOST_PLACES {
             self.reasons.insert(place, reason);
+            return true;
         }
-        is_known
+        self.reasons.get_mut(&place).map(|known| *known = reason).is_some()
     }
 
     /// The meanings by the rules, and by who ended the waits.
@@ -330,9 +333,10 @@ impl Waits {
         let firsts = self.slices(&mut functions, &mut resolve)?;
         self.attribute_slices(&firsts);
 
-        let mut places: BTreeMap<(u32, Option<StackId>, Option<StackId>), Vec<FunctionId>> = BTreeMap::new();
-        let (mut unnamed, mut locks): (HashSet<Place>, HashSet<Place>) = Default::default();
-        let mut loops: HashSet<Place> = HashSet::new();
+        let mut of_users: FastMap<StackId, Arc<[FunctionId]>> = FastMap::default();
+        let mut places: BTreeMap<OrderedPlace, Arc<[FunctionId]>> = BTreeMap::new();
+        let (mut unnamed, mut locks): (FastSet<Place>, FastSet<Place>) = Default::default();
+        let mut loops: FastSet<Place> = FastSet::default();
         let mut results: Vec<OfResult<'_>> = Vec::new();
         let mut matcher = Matcher::new(rules);
         let after_sleep = self.after_sleep(rules, &mut resolve)?;
@@ -352,18 +356,19 @@ impl Waits {
                 meanings.set_place(place, meaning.clone());
             } else if let Some(meaning) = user.as_ref().and_then(|user| after_sleep.meaning(user, reason)) {
                 meanings.set_place(place, meaning.clone());
-            } else if let Some(user) = user.filter(|_| unnamed.insert(place) && self.is_learned(&place))
+            } else if let Some((id, user)) = place.user.zip(user)
+                && unnamed.insert(place)
+                && is_learned(reason)
                 && !java::is_cut(&user)
             {
-                places.insert((place.program, place.user, place.kernel), functions.of_program(&user));
+                let of_user = of_users.entry(id).or_insert_with(|| functions.of_program(&user).into());
+                places.insert((place.program, place.user, place.kernel), of_user.clone());
             }
         }
         let results = self.results(&results, &mut functions, &mut resolve)?;
         let own: Vec<(Place, &[FunctionId])> = places
             .iter()
-            .map(|(&(program, user, kernel), functions)| {
-                (Place { program, user, kernel }, functions.as_slice())
-            })
+            .map(|(&(program, user, kernel), functions)| (Place { program, user, kernel }, &**functions))
             .filter(|(place, _)| !loops.contains(place))
             .collect();
         let (lock, disk) = (lock_by_wakers(), by_wakers(DISK, false));
@@ -382,10 +387,10 @@ impl Waits {
         for_servers.retain(is_unnamed);
         let others = turns.uses.iter().filter(|(_, what)| what.is_some()).map(|&(at, _)| at).collect();
         let mut search =
-            Search { waits: &self, firsts: &firsts, others, functions, resolve, stacks: HashMap::new() };
+            Search { waits: &self, firsts: &firsts, others, functions, resolve, stacks: of_users };
         let locked = search.locks(&own)?;
-        let users: HashSet<StackId> = locked.iter().filter_map(|place| place.user).collect();
-        let mut of_pools: HashSet<(u32, Option<StackId>)> = HashSet::new();
+        let users: FastSet<StackId> = locked.iter().filter_map(|place| place.user).collect();
+        let mut of_pools: FastSet<(u32, Option<StackId>)> = FastSet::default();
         for (at, waits) in self.singles_at(&locked) {
             let (all, cpu_waits, stacks) = (&self.singles, &self.cpu_waits, &turns.stacks);
             if turns::are_workers(all, cpu_waits, stacks, &search.functions, &users, &waits) {
@@ -419,14 +424,14 @@ impl Waits {
         functions: &mut Functions,
         mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
     ) -> Result<Vec<(Place, Arc<Meaning>)>, E> {
-        let mut sums: HashMap<Place, Vec<(&Ended, &Sum)>> = HashMap::new();
+        let mut sums: FastMap<Place, Vec<(&Ended, &Sum)>> = FastMap::default();
         for (ended, sum) in self.sums.iter().filter(|_| !found.is_empty()) {
             sums.entry(ended.place).or_default().push((ended, sum));
         }
         let at = |place: &Place| sums.get(place).into_iter().flatten();
         // Threads that wait for one latch of Java, and run out of time, wake each other, wherever they wait.
         let latches = found.iter().filter(|(_, meaning)| &*meaning.name == LATCH);
-        let at_latches: HashSet<ThreadKey> =
+        let at_latches: FastSet<ThreadKey> =
             latches.flat_map(|(place, _)| at(place)).map(|(ended, _)| ended.thread).collect();
         let mut groups: BTreeMap<(u32, &str, Vec<FunctionId>), Vec<OfResult<'_>>> = BTreeMap::new();
         for &(place, meaning) in found {
@@ -437,7 +442,7 @@ impl Waits {
         }
         let are_answers = |places: &[OfResult<'_>]| {
             let known = || places.iter().flat_map(|(place, _)| at(place));
-            let waiters: HashSet<ThreadKey> = known().map(|(ended, _)| ended.thread).collect();
+            let waiters: FastSet<ThreadKey> = known().map(|(ended, _)| ended.thread).collect();
             let is_latch = places.first().is_some_and(|(_, meaning)| &*meaning.name == LATCH);
             let is_own = |by: &ThreadKey| waiters.contains(by) || is_latch && at_latches.contains(by);
             let (mut answered, mut whole_ns) = (Sum::default(), 0u64);
@@ -473,8 +478,8 @@ impl Waits {
     }
 
     /// How long each thread waited for a disk, ns.
-    fn disk_ns(&self) -> HashMap<ThreadKey, u64> {
-        let mut threads: HashMap<ThreadKey, u64> = HashMap::new();
+    fn disk_ns(&self) -> FastMap<ThreadKey, u64> {
+        let mut threads: FastMap<ThreadKey, u64> = FastMap::default();
         for (ended, sum) in &self.sums {
             if self.reasons.get(&ended.place) == Some(&Reason::Disk) {
                 let ns = threads.entry(ended.thread).or_default();
@@ -482,10 +487,6 @@ impl Waits {
             }
         }
         threads
-    }
-
-    fn is_learned(&self, place: &Place) -> bool {
-        self.reasons.get(place).is_some_and(|reason| is_learned(*reason))
     }
 
     fn place(&self, wait: &Single) -> Option<Place> {
@@ -500,7 +501,7 @@ impl Waits {
         mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
     ) -> Result<AfterSleep<'r>, E> {
         let mut learned = AfterSleep::new(rules);
-        let mut known: HashSet<(StackId, StackId)> = HashSet::new();
+        let mut known: FastSet<(StackId, StackId)> = FastSet::default();
         let singles = if learned.has_rules() { self.singles.as_slice() } else { &[] };
         for pair in singles.windows(2) {
             let [sleep, next] = pair else { continue };
@@ -564,7 +565,7 @@ impl Waits {
             Use::Space => of_cpython(FULL_QUEUE),
             Use::Turn => turn_to_wait(),
         };
-        let (mut of_threads, mut of_programs) = (HashMap::new(), HashMap::new());
+        let (mut of_threads, mut of_programs) = (FastMap::default(), FastMap::default());
         for (wait, what) in turns.uses.iter().map(|&(at, what)| (&self.singles[at], what)) {
             let Some(place) = self.place(wait) else { continue };
             of_threads.entry((wait.thread, place)).or_insert_with(Sums::default).add(what, wait.blocked_ns);
@@ -611,7 +612,7 @@ impl Waits {
         functions: &mut Functions,
         mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
     ) -> Result<Vec<usize>, E> {
-        let mut stacks: HashMap<StackId, Vec<FunctionId>> = HashMap::new();
+        let mut stacks: FastMap<StackId, Vec<FunctionId>> = FastMap::default();
         let mut has_same_functions = |one: StackId, other: StackId| {
             for stack in [one, other] {
                 if let Entry::Vacant(place) = stacks.entry(stack) {
@@ -655,11 +656,12 @@ impl Waits {
     /// which a thread asks again: SQLite asks for two locks, one after the other, at two places.
     fn join_slices(&self, firsts: &[usize], meanings: &mut Meanings) {
         let mut joined: Option<usize> = None;
+        let mut meaning: Option<Arc<Meaning>> = None;
         for (at, wait) in self.singles.iter().enumerate() {
-            let meaning = meaning_of(meanings, wait);
-            let before = at.checked_sub(1).filter(|_| meaning.is_some_and(|meaning| !meaning.idle));
+            let of_before = std::mem::replace(&mut meaning, meaning_of(meanings, wait).cloned());
+            let before = at.checked_sub(1).filter(|_| meaning.as_ref().is_some_and(|meaning| !meaning.idle));
             let is_slice = before.is_some_and(|before| {
-                let is_ruled = meaning.is_some_and(|meaning| {
+                let is_ruled = meaning.as_ref().is_some_and(|meaning| {
                     matches!(meaning.source, MeaningSource::Stack | MeaningSource::Word)
                 });
                 let before_it = &self.singles[before];
@@ -669,8 +671,7 @@ impl Waits {
                     slices::goes_on(before_it, wait) || slices::asks_again(before_it, wait, without_cpu_ns)
                 };
                 // At one place a word can say now one thing, now another.
-                meaning == meaning_of(meanings, before_it)
-                    && (firsts[at] == firsts[before] || is_ruled && goes_on())
+                meaning == of_before && (firsts[at] == firsts[before] || is_ruled && goes_on())
             });
             let first = before.filter(|_| is_slice).map(|before| joined.unwrap_or(before));
             if let Some(first) = first {
@@ -755,50 +756,49 @@ struct Search<'w, R> {
     waits: &'w Waits,
     firsts: &'w [usize],
     /// Single waits that are known to be for no lock, by index.
-    others: HashSet<usize>,
+    others: FastSet<usize>,
     functions: Functions,
     resolve: R,
     /// The functions of user stacks.
-    stacks: HashMap<StackId, Arc<[FunctionId]>>,
+    stacks: FastMap<StackId, Arc<[FunctionId]>>,
 }
 
 impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
     /// The places that wait for a lock.
     fn locks(&mut self, places: &[(Place, &[FunctionId])]) -> Result<Vec<Place>, E> {
-        let mut waiters: HashMap<Key, Group> = HashMap::new();
-        let mut judged: BTreeMap<Key, Group> = BTreeMap::new();
-        let mut keys: HashMap<Place, (Key, Key)> = HashMap::new();
+        let mut waiters: FastMap<Key<'_>, Group> = FastMap::default();
+        let mut judged: BTreeMap<Key<'_>, Group> = BTreeMap::new();
+        let mut keys: FastMap<Place, Key<'_>> = FastMap::default();
         for &(place, functions) in places {
             let reason = self.waits.reasons.get(&place).copied().unwrap_or(Reason::Other);
-            let key =
-                |depth: usize| (place.program, reason, functions[..functions.len().min(depth)].to_vec());
-            let (wide, narrow) = (key(self.functions.waiters_depth(functions)), key(JUDGED_DEPTH));
-            waiters.entry(wide.clone()).or_default().places.push(place);
-            judged.entry(narrow.clone()).or_default().places.push(place);
-            keys.insert(place, (wide, narrow));
+            let key = |depth: usize| (place.program, reason, &functions[..functions.len().min(depth)]);
+            let wide = key(self.functions.waiters_depth(functions));
+            waiters.entry(wide).or_default().places.push(place);
+            judged.entry(key(JUDGED_DEPTH)).or_default().places.push(place);
+            keys.insert(place, wide);
         }
         for ended in self.waits.sums.keys() {
-            if let Some((wide, _)) = keys.get(&ended.place) {
-                waiters.entry(wide.clone()).or_default().waiters.insert(ended.thread);
+            if let Some(&wide) = keys.get(&ended.place) {
+                waiters.entry(wide).or_default().waiters.insert(ended.thread);
             }
         }
-        let mut sums: HashMap<Place, Vec<(&Ended, &Sum)>> = HashMap::new();
+        let mut sums: FastMap<Place, Vec<(&Ended, &Sum)>> = FastMap::default();
         for (ended, sum) in &self.waits.sums {
             sums.entry(ended.place).or_default().push((ended, sum));
         }
         let mut links = self.links(&keys, &waiters);
         let parks = self.parks(&links);
-        let mut timings: HashMap<&Key, Timing> = HashMap::new();
+        let mut timings: FastMap<Key<'_>, Timing> = FastMap::default();
         let mut locks = Vec::new();
         for group in judged.values() {
-            let Some((wide, _)) = group.places.first().and_then(|place| keys.get(place)) else { continue };
-            let Some(all) = waiters.get(wide) else { continue };
+            let Some(&wide) = group.places.first().and_then(|place| keys.get(place)) else { continue };
+            let Some(all) = waiters.get(&wide) else { continue };
             let ended = group.places.iter().filter_map(|place| sums.get(place)).flatten();
             let shares = shares(ended.copied(), &all.waiters);
-            let parks = parks.get(&wide.0).filter(|_| self.functions.is_parked(&wide.2));
+            let parks = parks.get(&wide.0).filter(|_| self.functions.is_parked(wide.2));
             let timing = || {
                 *timings.entry(wide).or_insert_with(|| {
-                    let links = links.remove(wide).unwrap_or_default();
+                    let links = links.remove(&wide).unwrap_or_default();
                     match parks {
                         Some(parks) => timing_of_parked(&links, parks),
                         None => timing(&links),
@@ -814,30 +814,30 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
     }
 
     /// The single waits of each group of waiters, slices joined.
-    fn links(
+    fn links<'p>(
         &self,
-        keys: &HashMap<Place, (Key, Key)>,
-        waiters: &HashMap<Key, Group>,
-    ) -> HashMap<Key, Vec<Link>> {
+        keys: &FastMap<Place, Key<'p>>,
+        waiters: &FastMap<Key<'p>, Group>,
+    ) -> FastMap<Key<'p>, Vec<Link>> {
         // A thread that sends what others wait for, and never waits for it itself, keeps no lock from them.
-        let is_holder = |key: &Key, waker: &ThreadKey| {
+        let is_holder = |key: &Key<'_>, waker: &ThreadKey| {
             !is_sent(key.1) || waiters.get(key).is_some_and(|group| group.waiters.contains(waker))
         };
-        let mut links: HashMap<Key, Vec<Link>> = HashMap::new();
+        let mut links: FastMap<Key<'_>, Vec<Link>> = FastMap::default();
         let singles = &self.waits.singles;
         for (at, wait) in singles.iter().enumerate() {
             let has_more = self.firsts.get(at + 1).is_some_and(|&first| first != at + 1);
             let key = self.waits.place(wait).and_then(|place| keys.get(&place));
-            let (Some((wide, _)), false) = (key, has_more || self.others.contains(&at)) else { continue };
+            let (Some(&wide), false) = (key, has_more || self.others.contains(&at)) else { continue };
             if wait.reason == StallReason::Runnable && self.firsts[at] == at {
                 continue;
             }
-            links.entry(wide.clone()).or_default().push(Link {
+            links.entry(wide).or_default().push(Link {
                 thread: wait.thread.0,
                 start: singles[self.firsts[at]].start,
                 woken: wait.woken(),
                 end: wait.end,
-                waker: wait.waker.filter(|waker| is_holder(wide, waker)).map(|thread| thread.0),
+                waker: wait.waker.filter(|waker| is_holder(&wide, waker)).map(|thread| thread.0),
                 timed_out: wait.timed_out,
             });
         }
@@ -845,8 +845,8 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
     }
 
     /// The single waits of all parked threads, by program.
-    fn parks(&self, links: &HashMap<Key, Vec<Link>>) -> HashMap<u32, Vec<Link>> {
-        let mut parks: HashMap<u32, Vec<Link>> = HashMap::new();
+    fn parks(&self, links: &FastMap<Key<'_>, Vec<Link>>) -> FastMap<u32, Vec<Link>> {
+        let mut parks: FastMap<u32, Vec<Link>> = FastMap::default();
         for ((program, _, functions), links) in links {
             if self.functions.is_parked(functions) {
                 parks.entry(*program).or_default().extend(links);
@@ -858,8 +858,8 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
     /// How many functions are between the threads' loops and their waits: those that no other stack of the
     /// thread has. The median of the waiters.
     fn depth(&mut self, group: &Group, places: &[(Place, &[FunctionId])]) -> Result<usize, E> {
-        let here: HashSet<StackId> = group.places.iter().filter_map(|place| place.user).collect();
-        let of_place: HashMap<StackId, &[FunctionId]> =
+        let here: FastSet<StackId> = group.places.iter().filter_map(|place| place.user).collect();
+        let of_place: FastMap<StackId, &[FunctionId]> =
             places.iter().filter_map(|(place, functions)| Some((place.user?, *functions))).collect();
         let mut depths = Vec::new();
         for &thread in &group.waiters {
@@ -892,7 +892,7 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
 }
 
 /// What one kind of waits sums up to.
-fn shares<'w>(ended: impl Iterator<Item = (&'w Ended, &'w Sum)>, waiters: &HashSet<ThreadKey>) -> Shares {
+fn shares<'w>(ended: impl Iterator<Item = (&'w Ended, &'w Sum)>, waiters: &FastSet<ThreadKey>) -> Shares {
     let mut shares = Shares::default();
     for (ended, sum) in ended {
         let own = matches!(ended.by, Ender::Thread(by) if by != ended.thread && waiters.contains(&by));

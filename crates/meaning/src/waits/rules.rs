@@ -7,7 +7,6 @@
 //! of the kernel.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, Meaning, MeaningSource, SymbolLine};
 
 use super::words::{WordRule, WordText};
+use crate::by_stack::{ByFrame, ByStack};
 use crate::glob::{Glob, GlobError};
 use crate::short_name::plain_name;
 use crate::site::base_name;
@@ -345,8 +345,8 @@ impl Rules {
         self.meaning_by(&mut RulesOfFunctions::default(), user, kernel)
     }
 
-    /// The same for many stacks, whose functions are the same ones again and again. `known` is kept from one
-    /// call to the next, with the same rules.
+    /// The same for many stacks, whose frames are the same ones again and again. `known` is kept from one call to
+    /// the next, with the same rules.
     pub fn meaning_by(
         &self,
         known: &mut RulesOfFunctions,
@@ -357,58 +357,61 @@ impl Rules {
     }
 
     fn meaning_of(&self, known: &mut RulesOfFunctions, stack: &ResolvedStack) -> Option<&Arc<Meaning>> {
-        let functions: Vec<Function<'_>> = stack.frames.iter().flat_map(functions_of).collect();
-        (0..functions.len()).find_map(|at| {
-            let (frame, symbol) = functions[at];
-            // Code without a name further out may wait for anything. A library that waits without the C library's
-            // functions for locks calls syscall().
-            let waits = at == 0 || at == 1 && functions[0].1 == Some(SYSCALL);
-            let about = known.of(self, symbol.or(waits.then_some(UNNAMED))?);
-            let mut rules = about.iter().map(|&index| &self.rules[index]);
-            rules.find(|rule| rule.matches(frame, &functions[at + 1..])).map(|rule| &rule.meaning)
-        })
+        let functions = || stack.frames.iter().flat_map(functions_of);
+        let is_in_syscall = functions().next().is_some_and(|(_, symbol)| symbol == Some(SYSCALL));
+        let mut at = 0;
+        for frame in stack.frames.iter() {
+            for (line, about) in frame.lines.iter().zip(known.of(self, frame)) {
+                // Code without a name further out may wait for anything. A library that waits without the C library's
+                // functions for locks calls syscall().
+                let waits = at == 0 || at == 1 && is_in_syscall;
+                at += 1;
+                if about.is_empty() || line.symbol.is_none() && !waits {
+                    continue;
+                }
+                let outer: Vec<Function<'_>> = functions().skip(at).collect();
+                let mut rules = about.iter().map(|&index| &self.rules[index]);
+                if let Some(rule) = rules.find(|rule| rule.matches(frame, &outer)) {
+                    return Some(&rule.meaning);
+                }
+            }
+        }
+        None
+    }
+
+    /// Indices of the rules about a function.
+    fn about(&self, function: Option<&str>) -> Box<[usize]> {
+        let names = function.map(FunctionNames::of);
+        let is_about = |rule: &Rule| match &names {
+            Some(names) if names.whole != UNNAMED => names.any(&rule.globs.functions),
+            _ => rule.functions.iter().any(|name| name == UNNAMED),
+        };
+        let of_function = self.rules.iter().enumerate().filter(|(_, rule)| is_about(rule));
+        of_function.map(|(index, _)| index).collect()
     }
 }
 
-/// Which rules are about which function.
+/// Which rules are about which functions, by frame and line.
 #[derive(Default)]
-pub struct RulesOfFunctions {
-    /// By function, indices of rules.
-    about: HashMap<String, Arc<[usize]>>,
-}
-
-/// At this number of functions all are forgotten, at some 100 bytes each.
-const MOST_FUNCTIONS: usize = 16_384;
+pub struct RulesOfFunctions(ByFrame<Box<[usize]>>);
 
 impl RulesOfFunctions {
-    fn of(&mut self, rules: &Rules, function: &str) -> Arc<[usize]> {
-        if let Some(known) = self.about.get(function) {
-            return Arc::clone(known);
-        }
-        let names = FunctionNames::of(function);
-        let is_about = |rule: &Rule| match function {
-            UNNAMED => rule.functions.iter().any(|name| name == UNNAMED),
-            _ => names.any(&rule.globs.functions),
-        };
-        let of_function = rules.rules.iter().enumerate().filter(|(_, rule)| is_about(rule));
-        let about: Arc<[usize]> = of_function.map(|(index, _)| index).collect();
-        if self.about.len() == MOST_FUNCTIONS {
-            self.about.clear();
-        }
-        self.about.insert(function.to_owned(), Arc::clone(&about));
-        about
+    fn of(&mut self, rules: &Rules, frame: &Arc<ResolvedFrame>) -> &[Box<[usize]>] {
+        let about = |line: &SymbolLine| rules.about(line.symbol.as_deref());
+        self.0.get(frame, |frame| frame.lines.iter().map(about).collect())
     }
 }
 
-/// Asks the same rules about many stacks.
+/// Asks the same rules about many stacks: each stack once, as many waits have one of theirs in common.
 pub(super) struct Matcher<'r> {
     rules: &'r Rules,
     known: RulesOfFunctions,
+    stacks: ByStack<Option<&'r Arc<Meaning>>>,
 }
 
 impl<'r> Matcher<'r> {
     pub(super) fn new(rules: &'r Rules) -> Self {
-        Matcher { rules, known: RulesOfFunctions::default() }
+        Matcher { rules, known: RulesOfFunctions::default(), stacks: ByStack::default() }
     }
 
     pub(super) fn meaning(
@@ -416,7 +419,9 @@ impl<'r> Matcher<'r> {
         user: Option<&ResolvedStack>,
         kernel: Option<&ResolvedStack>,
     ) -> Option<&'r Arc<Meaning>> {
-        self.rules.meaning_by(&mut self.known, user, kernel)
+        let Matcher { rules, known, stacks } = self;
+        let mut of_stack = |stack| stacks.get(stack, |stack| rules.meaning_of(known, stack));
+        [user, kernel].into_iter().flatten().find_map(&mut of_stack)
     }
 }
 

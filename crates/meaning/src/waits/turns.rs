@@ -29,10 +29,9 @@
 //! lock taken again wakes the next one in the queue: so workers that wait for their turn wake each other.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 
 use wallprof_model::profile::ResolvedStack;
-use wallprof_model::{FrameKind, Reason, StackId, StallReason, ThreadKey, WaitRow};
+use wallprof_model::{FastMap, FastSet, FrameKind, Reason, StackId, StallReason, ThreadKey, WaitRow};
 
 use super::functions::{FunctionId, Functions};
 use super::slices::Single;
@@ -120,13 +119,13 @@ pub(super) fn is_next_client(kernel: &ResolvedStack) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     /// User stacks that wait for a semaphore of Python's processes.
-    pub semaphores: HashSet<StackId>,
+    pub semaphores: FastSet<StackId>,
     /// Kernel stacks that wait for the next client.
-    pub next_client: HashSet<StackId>,
+    pub next_client: FastSet<StackId>,
     /// User stacks that wait through a condition variable or the like, for a lock perhaps.
-    pub unnamed: HashSet<StackId>,
+    pub unnamed: FastSet<StackId>,
     /// The program's functions of user stacks that wait for locks, for signals and in pipes, leaf first.
-    pub functions: HashMap<StackId, Vec<FunctionId>>,
+    pub functions: FastMap<StackId, Vec<FunctionId>>,
 }
 
 impl Stacks {
@@ -220,7 +219,7 @@ pub(super) fn uses(
         turns = inputs.turns(singles, cpu_waits, locks);
         // Of waits that are for locks perhaps, those at the same places.
         let is_turn = |(_, what): &&(usize, Option<Use>)| what.is_some();
-        let places: HashSet<_> = turns.iter().filter(is_turn).map(|(at, _)| singles[*at].user()).collect();
+        let places: FastSet<_> = turns.iter().filter(is_turn).map(|(at, _)| singles[*at].user()).collect();
         turns.retain(|(at, _)| is_lock(&singles[*at]) || places.contains(&singles[*at].user()));
     }
     if !stacks.functions.is_empty() {
@@ -233,7 +232,7 @@ pub(super) fn uses(
         if !inputs.workers.is_empty() {
             // The turns that are known keep their use.
             turns.retain(|(at, what)| what.is_some() || !is_lock(&singles[*at]));
-            let known: HashSet<usize> = turns.iter().map(|(at, _)| *at).collect();
+            let known: FastSet<usize> = turns.iter().map(|(at, _)| *at).collect();
             let rest = locks.into_iter().filter(|at| !known.contains(at)).collect();
             turns.extend(inputs.turns(singles, cpu_waits, rest));
         }
@@ -250,7 +249,7 @@ pub(super) fn are_workers(
     cpu_waits: &[CpuWait],
     stacks: &Stacks,
     functions: &Functions,
-    locks: &HashSet<StackId>,
+    locks: &FastSet<StackId>,
     at_place: &[usize],
 ) -> bool {
     let is_woken = |&at: &usize| singles[at].waker.is_some_and(|waker| waker != singles[at].thread);
@@ -258,7 +257,7 @@ pub(super) fn are_workers(
     let Some(turn) = turns.first().map(|&at| &singles[at]).filter(|_| turns.len() >= LEAST_TURNS) else {
         return false;
     };
-    let of_pool: HashSet<ThreadKey> =
+    let of_pool: FastSet<ThreadKey> =
         turns.iter().flat_map(|&at| [Some(singles[at].thread), singles[at].waker]).flatten().collect();
     let is_input = |wait: &&Single| {
         let is_wait = matches!(wait.reason, StallReason::Blocked(_) | StallReason::Runnable);
@@ -288,14 +287,14 @@ pub(super) fn are_workers(
 
 /// The threads that the waiters for locks wake, before they wait for what these threads do. The waiters themselves, too:
 /// those that wait for locks often.
-fn answering(singles: &[Single], locks: &[usize]) -> HashSet<ThreadKey> {
-    let mut waits: HashMap<ThreadKey, u64> = HashMap::new();
+fn answering(singles: &[Single], locks: &[usize]) -> FastSet<ThreadKey> {
+    let mut waits: FastMap<ThreadKey, u64> = FastMap::default();
     locks.iter().for_each(|&at| *waits.entry(singles[at].thread).or_default() += 1);
     let most = waits.values().copied().max().unwrap_or(0);
     waits.retain(|_, count| *count * OFTEN >= most);
-    let workers: HashSet<ThreadKey> = waits.into_keys().collect();
+    let workers: FastSet<ThreadKey> = waits.into_keys().collect();
     // How many waits of workers a thread ended, and how many of its own waits workers ended.
-    let mut counts: HashMap<ThreadKey, (u64, u64)> = HashMap::new();
+    let mut counts: FastMap<ThreadKey, (u64, u64)> = FastMap::default();
     for wait in singles.iter().filter(|wait| wait.reason != StallReason::Blocked(Reason::Lock)) {
         match wait.waker {
             Some(waker) if workers.contains(&wait.thread) => counts.entry(waker).or_default().0 += 1,
@@ -308,9 +307,9 @@ fn answering(singles: &[Single], locks: &[usize]) -> HashSet<ThreadKey> {
 }
 
 /// The threads that mostly wait for space: after their waits they wake the thread that feeds the pipe.
-fn producers(singles: &[Single], waits: &[usize], stacks: &Stacks) -> HashSet<ThreadKey> {
+fn producers(singles: &[Single], waits: &[usize], stacks: &Stacks) -> FastSet<ThreadKey> {
     let of = |at: &usize| &singles[*at];
-    let mut released: HashMap<ThreadKey, u64> = HashMap::new();
+    let mut released: FastMap<ThreadKey, u64> = FastMap::default();
     waits.iter().filter_map(|at| of(at).waker).for_each(|waker| *released.entry(waker).or_default() += 1);
     let woken = Woken::of(singles, |wait| stacks.is_semaphore(wait));
     let of_threads = waits.chunk_by(|one, next| of(one).thread == of(next).thread);
@@ -324,11 +323,11 @@ fn producers(singles: &[Single], waits: &[usize], stacks: &Stacks) -> HashSet<Th
 }
 
 /// When each thread woke others that do not wait for a semaphore, by thread, ascending.
-struct Woken(HashMap<ThreadKey, Vec<u64>>);
+struct Woken(FastMap<ThreadKey, Vec<u64>>);
 
 impl Woken {
     fn of(singles: &[Single], is_semaphore: impl Fn(&Single) -> bool) -> Self {
-        let mut woken: HashMap<ThreadKey, Vec<u64>> = HashMap::new();
+        let mut woken: FastMap<ThreadKey, Vec<u64>> = FastMap::default();
         for wait in singles {
             if let Some(waker) = wait.waker.filter(|&waker| waker != wait.thread)
                 && wait.reason == StallReason::Blocked(Reason::Wait)
@@ -357,8 +356,8 @@ struct Input {
 
 /// The last waits of the threads before they ended those for `locks`, where these were for work.
 fn inputs(singles: &[Single], locks: &[usize], is_input: impl Fn(&Single, &Single) -> bool) -> Vec<Input> {
-    let wakers: HashSet<ThreadKey> = locks.iter().filter_map(|&at| singles[at].waker).collect();
-    let mut by_thread: HashMap<ThreadKey, Vec<&Single>> = HashMap::new();
+    let wakers: FastSet<ThreadKey> = locks.iter().filter_map(|&at| singles[at].waker).collect();
+    let mut by_thread: FastMap<ThreadKey, Vec<&Single>> = FastMap::default();
     for wait in singles.iter().filter(|wait| wakers.contains(&wait.thread)) {
         if let StallReason::Blocked(_) = wait.reason {
             by_thread.entry(wait.thread).or_default().push(wait);
@@ -375,15 +374,15 @@ fn inputs(singles: &[Single], locks: &[usize], is_input: impl Fn(&Single, &Singl
 }
 
 /// Of each thread one of those that it waits for, or that wait for it, at locks: the same one for all of them.
-fn groups(singles: &[Single], locks: &[usize]) -> HashMap<ThreadKey, ThreadKey> {
-    let mut next: HashMap<ThreadKey, Vec<ThreadKey>> = HashMap::new();
+fn groups(singles: &[Single], locks: &[usize]) -> FastMap<ThreadKey, ThreadKey> {
+    let mut next: FastMap<ThreadKey, Vec<ThreadKey>> = FastMap::default();
     for wait in locks.iter().map(|&at| &singles[at]) {
         if let Some(waker) = wait.waker {
             next.entry(wait.thread).or_default().push(waker);
             next.entry(waker).or_default().push(wait.thread);
         }
     }
-    let mut groups: HashMap<ThreadKey, ThreadKey> = HashMap::new();
+    let mut groups: FastMap<ThreadKey, ThreadKey> = FastMap::default();
     for &first in next.keys() {
         let mut found = vec![first];
         while let Some(thread) = found.pop() {
@@ -415,7 +414,7 @@ fn are_side_by_side(inputs: &mut [Input]) -> bool {
 struct Inputs {
     /// Disjoint, ascending: start, end, and the length of all before it.
     times: Vec<(u64, u64, u64)>,
-    workers: HashSet<ThreadKey>,
+    workers: FastSet<ThreadKey>,
 }
 
 impl Inputs {
@@ -433,7 +432,7 @@ impl Inputs {
     ) -> Self {
         let inputs = inputs(singles, locks, is_input);
         let groups = groups(singles, locks);
-        let mut by_group: HashMap<ThreadKey, Vec<Input>> = HashMap::new();
+        let mut by_group: FastMap<ThreadKey, Vec<Input>> = FastMap::default();
         for input in inputs {
             by_group
                 .entry(groups.get(&input.thread).copied().unwrap_or(input.thread))
@@ -462,7 +461,7 @@ impl Inputs {
     ) -> Vec<(usize, Option<Use>)> {
         waits.sort_unstable_by_key(|&at| (singles[at].woken(), at));
         // By thread, ascending.
-        let mut turns: HashMap<ThreadKey, Vec<&Single>> = HashMap::new();
+        let mut turns: FastMap<ThreadKey, Vec<&Single>> = FastMap::default();
         let mut uses = Vec::with_capacity(waits.len());
         for at in waits {
             let wait = &singles[at];
@@ -571,7 +570,8 @@ mod tests {
         };
         let mut singles: Vec<Single> = waits.iter().enumerate().filter_map(single).collect();
         singles.sort_unstable_by_key(|wait| (wait.thread, wait.start, wait.id));
-        let (semaphores, next_client) = ([StackId(SEMAPHORE)].into(), [StackId(EPOLL)].into());
+        let (semaphores, next_client) =
+            ([StackId(SEMAPHORE)].into_iter().collect(), [StackId(EPOLL)].into_iter().collect());
         let cpu_wait = |&(thread, start, end): &(u32, u64, u64)| CpuWait {
             thread: ThreadKey(thread),
             start: start * MS,
@@ -584,8 +584,11 @@ mod tests {
             (MUTEX, &["pthread_mutex_lock", "next_job", "run"][..]),
             (CHANNEL, &["receive", "next_job", "run"]),
         ];
-        let functions = of.map(|(id, functions)| (StackId(id), known.of_program(&stack(functions)))).into();
-        let unnamed = [StackId(CONDITION)].into();
+        let functions = of
+            .into_iter()
+            .map(|(id, functions)| (StackId(id), known.of_program(&stack(functions))))
+            .collect();
+        let unnamed = [StackId(CONDITION)].into_iter().collect();
         let stacks = Stacks { semaphores, next_client, unnamed, functions };
         let uses = uses(&singles, &cpu_waits, &stacks, &known);
         uses.into_iter().map(|(at, what)| (singles[at].thread.0, what)).collect()
@@ -627,11 +630,11 @@ mod tests {
         let mut known = Functions::default();
         let turn = unnamed(&[0x89bb4, 0x59888, 0x59cb2, 0x5e6e6]);
         let of = [(CONDITION, &turn), (TIMER, timer)];
-        let functions = of.map(|(id, of)| (StackId(id), known.of_program(of))).into();
-        let next_client = [StackId(EPOLL)].into();
+        let functions = of.into_iter().map(|(id, of)| (StackId(id), known.of_program(of))).collect();
+        let next_client = [StackId(EPOLL)].into_iter().collect();
         let stacks = Stacks { next_client, functions, ..Stacks::default() };
         let turns = (0..singles.len()).filter(|&at| singles[at].user() == Some(StackId(CONDITION)));
-        let locks = [StackId(CONDITION)].into();
+        let locks = [StackId(CONDITION)].into_iter().collect();
         are_workers(&singles, &[], &stacks, &known, &locks, &turns.collect::<Vec<_>>())
     }
 
