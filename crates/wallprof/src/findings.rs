@@ -56,7 +56,7 @@ fn blame_row(edge: &Edge) -> BlameRow {
         waiter: names(&edge.waiter),
         culprit: names(&edge.culprit),
         state: edge.doing.name(),
-        last: edge.last.as_ref().map(names),
+        last: edge.last.as_deref().map(names),
         place: edge.place.clone(),
         ns: edge.ns,
         count: edge.count,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Charging each interval of waiting to the end of its chain.
 
-use std::collections::HashMap;
+use std::sync::Arc;
+
+use wallprof_model::FastMap;
 
 use super::knots::knots;
 use super::waits::{Cause, Wait, Waits};
-use super::{Blame, Doing, Edge};
+use super::{Blame, Doing, Edge, Group};
 
 /// Threads of one chain. Longer ones are cut, and counted.
 const LONGEST_CHAIN: usize = 64;
@@ -36,7 +38,7 @@ pub(super) struct Chains<'w> {
     waits: &'w Waits,
     host: u32,
     unknown: u32,
-    edges: HashMap<EdgeKey, Charged>,
+    edges: FastMap<EdgeKey, Charged>,
     cut_ns: u64,
     /// The waiter that is charged, the number of its wait, and the pieces that are left for it.
     waiter: u32,
@@ -83,7 +85,7 @@ impl<'w> Chains<'w> {
             waits,
             host,
             unknown,
-            edges: HashMap::new(),
+            edges: FastMap::default(),
             cut_ns: 0,
             waiter: 0,
             wait: 0,
@@ -241,7 +243,8 @@ impl<'w> Chains<'w> {
 
     pub fn finish(self) -> Blame {
         let knots = knots(self.edges.iter().map(|(key, charged)| (key.waiter, key.culprit, charged.ns)));
-        let group = |number: u32| self.waits.group(number).clone();
+        let group = |number: u32| Arc::clone(self.waits.group(number));
+        let whole = |number: u32| Group::clone(self.waits.group(number));
         let edge = |(key, charged): (&EdgeKey, &Charged)| Edge {
             waiter: group(key.waiter),
             culprit: group(key.culprit),
@@ -253,18 +256,20 @@ impl<'w> Chains<'w> {
             count: charged.count,
         };
         let mut edges: Vec<Edge> = self.edges.iter().map(edge).collect();
-        edges.sort_by(|a, b| {
-            let names = |edge: &Edge| {
-                let Edge { waiter, culprit, doing, meaning, last, place, .. } = edge.clone();
-                (waiter, culprit, doing, meaning, last, place)
-            };
-            b.ns.cmp(&a.ns).then_with(|| names(a).cmp(&names(b)))
-        });
+        edges.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| names(a).cmp(&names(b))));
         Blame {
             waiting_ns: edges.iter().fold(0, |sum, edge| edge.ns.saturating_add(sum)),
             edges,
-            knots: knots.into_iter().map(|knot| knot.into_iter().map(group).collect()).collect(),
+            knots: knots.into_iter().map(|knot| knot.into_iter().map(whole).collect()).collect(),
             cut_ns: self.cut_ns,
         }
     }
+}
+
+/// What distinguishes edges of equal time.
+type Names<'e> = (&'e Group, &'e Group, Doing, Option<&'e str>, Option<&'e Group>, Option<&'e str>);
+
+fn names(edge: &Edge) -> Names<'_> {
+    let Edge { waiter, culprit, doing, meaning, last, place, .. } = edge;
+    (waiter, culprit, *doing, meaning.as_deref(), last.as_deref(), place.as_deref())
 }

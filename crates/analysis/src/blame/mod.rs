@@ -88,13 +88,14 @@ impl Doing {
 /// Waiting time of one group that another one caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    pub waiter: Group,
-    pub culprit: Group,
+    /// Shared, as places are: hundreds of thousands of edges lie between a few hundred groups.
+    pub waiter: Arc<Group>,
+    pub culprit: Arc<Group>,
     pub doing: Doing,
     /// What the last wait of the chain means, as in findings: `row lock`.
     pub meaning: Option<Arc<str>>,
     /// The last thread of the chain, where it is not the culprit: the one that waited for the device.
-    pub last: Option<Group>,
+    pub last: Option<Arc<Group>>,
     /// The function in which the culprit, or the last thread of the chain, was. `None`: not known.
     pub place: Option<Arc<str>>,
     pub ns: u64,

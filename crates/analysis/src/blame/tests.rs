@@ -71,7 +71,7 @@ fn blame(names: &[&str], stalls: &[StallRecord], waiter: &str) -> Blame {
 /// `culprit state place ns` of each edge, by place and state.
 fn lines(blame: &Blame) -> Vec<String> {
     let line = |edge: &Edge| {
-        let culprit = match &edge.culprit {
+        let culprit = match &*edge.culprit {
             Group::Threads { thread, .. } => thread.to_string(),
             other => other.name().unwrap_or_default().to_owned(),
         };

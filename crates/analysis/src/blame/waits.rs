@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The waits of a recording in a compact form, by thread and time.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use wallprof_meaning::interner::Interner;
 use wallprof_meaning::short_name;
 use wallprof_meaning::site::{Roles, Site, stack_of_site};
 use wallprof_model::profile::{ResolvedStack, StallRecord};
-use wallprof_model::{Reason, StallKind, StallReason, ThreadInfo, ThreadKey, ThreadRef};
+use wallprof_model::{FastMap, Reason, StallKind, StallReason, ThreadInfo, ThreadKey, ThreadRef};
 
 use super::chain::Chains;
 use super::what_if::{Change, Operations, WhatIf, what_if};
@@ -77,7 +76,7 @@ pub struct PlainWait {
 /// The waits of a recording, added in any order.
 #[derive(Debug, Default)]
 pub struct Waits {
-    threads: HashMap<ThreadKey, u32>,
+    threads: FastMap<ThreadKey, u32>,
     /// The group of each thread.
     pub(super) group_of: Vec<u32>,
     groups: Interner<Group>,
@@ -195,7 +194,7 @@ impl Waits {
         is_waiter: impl Fn(&str) -> bool,
     ) -> WhatIf {
         self.sort();
-        what_if(self, change, operations, |group| match self.group(group) {
+        what_if(self, change, operations, |group| match &**self.group(group) {
             Group::Threads { thread, .. } => is_waiter(thread),
             _ => false,
         })
@@ -236,7 +235,7 @@ impl Waits {
         chains.finish()
     }
 
-    pub(super) fn group(&self, number: u32) -> &Group {
+    pub(super) fn group(&self, number: u32) -> &Arc<Group> {
         self.groups.value(number)
     }
 

@@ -260,7 +260,7 @@ pub(super) fn what_if(
         .iter()
         .map(|&group| {
             let estimate = estimate(before[&group].0, &|played| of_group(group, played));
-            (waits.group(group).clone(), estimate)
+            (Group::clone(waits.group(group)), estimate)
         })
         .collect();
     groups.sort_by(|a, b| b.1.before.cmp(&a.1.before).then_with(|| a.0.cmp(&b.0)));
@@ -314,7 +314,7 @@ fn is_for_a_disk(wait: &Wait) -> bool {
 /// nothing that is known.
 fn is_unseen(waits: &Waits, wait: &Wait) -> bool {
     let Cause::Group(group) = wait.cause else { return false };
-    matches!(waits.group(group), Group::Threads { .. } | Group::Network | Group::Unknown | Group::Host)
+    matches!(**waits.group(group), Group::Threads { .. } | Group::Network | Group::Unknown | Group::Host)
         && wait.woken > wait.start
 }
 

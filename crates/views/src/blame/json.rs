@@ -16,13 +16,18 @@
 //! `circle` (the threads wait for each other), or the reason of the chain's last wait, whose `meaning` is that of a
 //! stall. `last` is the last thread of the chain where it is not the culprit: the one that waited for the device.
 
+use std::collections::hash_map::Entry;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::ser::Error;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 use wallprof_analysis::blame::{Blame, Edge, Estimate, Group, WhatIf};
+use wallprof_model::FastMap;
 
-use crate::json::{schema, write_line};
+use crate::json::{schema, to_writer, write_line};
 
 /// Writes all edges and knots as one line.
 ///
@@ -33,7 +38,7 @@ pub fn blame_json(out: &mut impl Write, blame: &Blame, what_if: Option<&WhatIf>)
         schema: schema::VERSION,
         waiting_ns: blame.waiting_ns,
         cut_ns: blame.cut_ns,
-        edges: blame.edges.iter().map(EdgeJson::of).collect(),
+        edges: Edges(&blame.edges),
         knots: blame.knots.iter().map(|knot| knot.iter().map(GroupJson::of).collect()).collect(),
         what_if: what_if.map(WhatIfJson::of),
     };
@@ -48,35 +53,90 @@ pub(crate) struct BlameJson<'b> {
     waiting_ns: u64,
     /// In chains of waits that are too long to follow.
     cut_ns: u64,
-    edges: Vec<EdgeJson<'b>>,
+    #[schemars(with = "Vec<EdgeJson<'b>>")]
+    edges: Edges<'b>,
     /// Groups that wait for each other and for nobody else.
     knots: Vec<Vec<GroupJson<'b>>>,
     what_if: Option<WhatIfJson<'b>>,
 }
 
+/// Written one by one.
+struct Edges<'b>(&'b [Edge]);
+
+impl Serialize for Edges<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let texts = Texts::of(self.0).map_err(S::Error::custom)?;
+        serializer.collect_seq(self.0.iter().map(|edge| EdgeJson::of(edge, &texts)))
+    }
+}
+
+/// The JSON of each group and of each place, by address: all edges share them.
+#[derive(Default)]
+struct Texts(FastMap<usize, Box<RawValue>>);
+
+impl Texts {
+    fn of(edges: &[Edge]) -> io::Result<Self> {
+        let mut texts = Texts::default();
+        for edge in edges {
+            for group in [&edge.waiter, &edge.culprit].into_iter().chain(&edge.last) {
+                texts.add(group, GroupJson::of)?;
+            }
+            if let Some(place) = &edge.place {
+                texts.add(place, |place| place)?;
+            }
+        }
+        Ok(texts)
+    }
+
+    fn add<'v, T: ?Sized, J: Serialize>(
+        &mut self,
+        value: &'v Arc<T>,
+        json: impl FnOnce(&'v T) -> J,
+    ) -> io::Result<()> {
+        if let Entry::Vacant(entry) = self.0.entry(address(value)) {
+            let mut text = Vec::new();
+            to_writer(&mut text, &json(value))?;
+            entry.insert(serde_json::from_slice(&text)?);
+        }
+        Ok(())
+    }
+
+    fn get<T: ?Sized>(&self, value: &Arc<T>) -> &RawValue {
+        &self.0[&address(value)]
+    }
+}
+
+fn address<T: ?Sized>(value: &Arc<T>) -> usize {
+    Arc::as_ptr(value).cast::<()>().addr()
+}
+
 #[derive(Serialize, JsonSchema)]
 struct EdgeJson<'b> {
-    waiter: GroupJson<'b>,
-    culprit: GroupJson<'b>,
+    #[schemars(with = "GroupJson<'b>")]
+    waiter: &'b RawValue,
+    #[schemars(with = "GroupJson<'b>")]
+    culprit: &'b RawValue,
     /// What the culprit did: `running`, `cpu`, `circle`, or the reason of the last wait of the chain.
     state: &'static str,
     meaning: Option<&'b str>,
-    last: Option<GroupJson<'b>>,
+    #[schemars(with = "Option<GroupJson<'b>>")]
+    last: Option<&'b RawValue>,
     #[serde(rename = "where")]
-    place: Option<&'b str>,
+    #[schemars(with = "Option<&'b str>")]
+    place: Option<&'b RawValue>,
     ns: u64,
     count: u64,
 }
 
 impl<'b> EdgeJson<'b> {
-    fn of(edge: &'b Edge) -> Self {
+    fn of(edge: &'b Edge, texts: &'b Texts) -> Self {
         EdgeJson {
-            waiter: GroupJson::of(&edge.waiter),
-            culprit: GroupJson::of(&edge.culprit),
+            waiter: texts.get(&edge.waiter),
+            culprit: texts.get(&edge.culprit),
             state: edge.doing.name(),
             meaning: edge.meaning.as_deref(),
-            last: edge.last.as_ref().map(GroupJson::of),
-            place: edge.place.as_deref(),
+            last: edge.last.as_ref().map(|last| texts.get(last)),
+            place: edge.place.as_ref().map(|place| texts.get(place)),
             ns: edge.ns,
             count: edge.count,
         }

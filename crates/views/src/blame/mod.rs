@@ -28,7 +28,7 @@ fn waiters(blame: &Blame) -> Vec<Waiter<'_>> {
     let mut waiters: Vec<Waiter<'_>> = Vec::new();
     let mut number = std::collections::HashMap::new();
     for edge in &blame.edges {
-        let at = *number.entry(&edge.waiter).or_insert_with(|| {
+        let at = *number.entry(&*edge.waiter).or_insert_with(|| {
             waiters.push(Waiter { group: &edge.waiter, edges: Vec::new(), ns: 0 });
             waiters.len() - 1
         });
@@ -63,7 +63,7 @@ fn culprit(edge: &Edge, style: &Style) -> String {
     };
     match edge.doing {
         Doing::Running => format!("{name}, which ran{}", place(", and let go")),
-        Doing::HadCpu if edge.culprit == Group::Host => "host: nobody in this machine had the CPU".into(),
+        Doing::HadCpu if *edge.culprit == Group::Host => "host: nobody in this machine had the CPU".into(),
         Doing::HadCpu => format!("{name}, which had the CPU{}", of(" that ", " waited for")),
         Doing::Circle => format!("{name}, in a circle of waits{}", place("")),
         Doing::Waiting(reason) => {
@@ -88,8 +88,8 @@ mod tests {
     fn blame() -> Blame {
         let holder = threads("app", "house<keeper>\x1b");
         let edge = |culprit: Group, doing, last, ns| Edge {
-            waiter: threads("app", "engine"),
-            culprit,
+            waiter: threads("app", "engine").into(),
+            culprit: culprit.into(),
             doing,
             meaning: None,
             last,
@@ -99,7 +99,7 @@ mod tests {
         };
         let disk = Doing::Waiting(StallReason::Blocked(Reason::Disk));
         let edges = vec![
-            edge(Group::Device, disk, Some(holder.clone()), 6 * MS),
+            edge(Group::Device, disk, Some(holder.clone().into()), 6 * MS),
             edge(holder.clone(), Doing::Running, None, 3 * MS),
             Edge { place: None, ..edge(Group::Host, Doing::HadCpu, None, MS) },
         ];
