@@ -17,6 +17,8 @@ pub struct Glob {
     parts: Vec<Part>,
     /// The characters before the first part that takes several.
     prefix: String,
+    /// The longest text after the prefix that each name has that matches.
+    text: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,17 +77,23 @@ impl Glob {
                 c => parts.push(Part::One(c)),
             }
         }
-        let ones = parts.iter().map_while(|part| match part {
+        let one = |part: &Part| match part {
             Part::One(one) => Some(*one),
             _ => None,
-        });
-        let prefix = ones.collect();
-        Ok(Glob { parts, prefix })
+        };
+        let prefix: String = parts.iter().map_while(one).collect();
+        let texts = parts[prefix.chars().count()..].split(|part| one(part).is_none());
+        let text = texts.map(|text| text.iter().filter_map(one).collect()).max_by_key(String::len);
+        Ok(Glob { parts, prefix, text: text.unwrap_or_default() })
     }
 
     /// Whether the whole of `name` matches. Time is at most the product of both lengths.
     pub fn matches(&self, name: &str) -> bool {
         let Some(name) = name.strip_prefix(self.prefix.as_str()) else { return false };
+        // Most names are told by this, which is fast.
+        if !name.contains(&self.text) {
+            return false;
+        }
         let (mut at, mut part) = (0, self.prefix.chars().count());
         let char_at = |at: usize| name[at..].chars().next();
         // Where to go on after a mismatch: the last run takes one more character.
@@ -223,7 +231,7 @@ mod tests {
 
     #[test]
     fn many_stars_do_not_explode() {
-        assert!(!matches(&format!("{}b", "*a".repeat(200)), &"a".repeat(5_000)));
+        assert!(!matches(&format!("{}[b]", "*a".repeat(200)), &"a".repeat(5_000)));
     }
 
     proptest! {
