@@ -16,8 +16,8 @@ use wallprof_testkit::scenario::Scenario;
 use crate::watcher::{Watcher, value};
 
 /// Of [`SCRAPES`] readers, a machine that becomes busy may keep this many waiting for longer than they wait.
-const LATE: usize = 2;
-const SCRAPES: usize = 11;
+const LATE: usize = 1;
+const SCRAPES: usize = 6;
 const SECOND_NS: u64 = 1_000_000_000;
 /// The clock may be adjusted by this much meanwhile.
 const CLOCK_NS: u64 = 50_000_000;

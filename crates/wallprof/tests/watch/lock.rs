@@ -52,7 +52,7 @@ fn prometheus_counts_agree_with_the_log_of_the_program() {
     let Some(_guard) = machine::reserve("prometheus_counts_agree_with_the_log_of_the_program") else {
         return;
     };
-    let mut scenario = Scenario::ready("lock", &["-d", "15", "-n", "20", "-k", "100"]);
+    let mut scenario = Scenario::ready("lock", &["-d", "8", "-n", "20", "-k", "100"]);
     let watcher = Watcher::start(&["-p", &scenario.pid(), "--severity", "warning=1ms,critical=20ms"]);
     let Some(prometheus) = Prometheus::scraping(watcher.address) else {
         return wallprof_testkit::skip(

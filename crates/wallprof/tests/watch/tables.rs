@@ -10,7 +10,6 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use rusqlite::{Connection, OpenFlags};
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
 use wallprof_testkit::lines::TIMEOUT;
 use wallprof_testkit::machine;
 use wallprof_testkit::scenario::Scenario;
@@ -130,26 +129,6 @@ fn check_tables_are_there(folder: &Path) {
     }
 }
 
-#[test]
-fn tables_of_a_watcher_add_up_to_its_flight_recording() {
-    let Some(_guard) = machine::reserve("tables_of_a_watcher_add_up_to_its_flight_recording") else { return };
-    let mut scenario = Scenario::ready("lock", &["-d", "40", "-n", "20"]);
-    let watcher = watch(&scenario);
-    scenario.open_gate();
-    wait_for_file(watcher.folder.path(), Duration::from_millis(200), is_table);
-    let (status, folder): (_, TempDir) = watcher.stop();
-    assert!(status.success());
-    check_tables_are_there(folder.path());
-    assert!(table(folder.path(), "ledger").len() >= 2, "a part, and the last one");
-    let left: Vec<_> =
-        files(folder.path()).into_iter().filter(|file| file.to_string_lossy().ends_with(".part")).collect();
-    assert!(left.is_empty(), "{left:?}");
-    let (states, stalls) = (in_recording(folder.path(), STATES), in_recording(folder.path(), STALLS));
-    assert!(stalls["lock"].1 > 0, "{stalls:?}");
-    assert_eq!(states_in_tables(folder.path()), states);
-    assert_eq!(stalls_in_tables(folder.path()), stalls);
-}
-
 /// The children of all threads of a process.
 fn children(pid: u32) -> Vec<Pid> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the watcher's threads");
@@ -160,29 +139,27 @@ fn children(pid: u32) -> Vec<Pid> {
     numbers.into_iter().filter_map(Pid::from_raw).collect()
 }
 
-/// Killed with its writer as soon as a file of a part is there, finished or not.
-#[test]
-fn killed_watcher_leaves_no_unfinished_table_that_a_reader_finds() {
-    let test = "killed_watcher_leaves_no_unfinished_table_that_a_reader_finds";
-    let Some(_guard) = machine::reserve(test) else { return };
-    let mut scenario = Scenario::ready("lock", &["-d", "40", "-n", "20"]);
-    let watcher = watch(&scenario);
-    scenario.open_gate();
-    wait_for_file(watcher.folder.path(), Duration::from_millis(1), |_| true);
-    let writers = children(watcher.pid());
-    let (_, folder) = watcher.kill();
-    for writer in writers {
-        // It may have ended.
-        let _ = kill_process(writer, Signal::KILL);
-    }
-    for file in files(&folder.path().join(FOLDER)) {
+/// The tables of a watcher that was told to end.
+fn check_whole_tables(folder: &Path) {
+    check_tables_are_there(folder);
+    assert!(table(folder, "ledger").len() >= 2, "a part, and the last one");
+    let left: Vec<_> =
+        files(folder).into_iter().filter(|file| file.to_string_lossy().ends_with(".part")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let (states, stalls) = (in_recording(folder, STATES), in_recording(folder, STALLS));
+    assert!(stalls["lock"].1 > 0, "{stalls:?}");
+    assert_eq!(states_in_tables(folder), states);
+    assert_eq!(stalls_in_tables(folder), stalls);
+}
+
+/// The tables of a watcher that was killed with its writer.
+fn check_tables_of_killed(folder: &Path) {
+    for file in files(&folder.join(FOLDER)) {
         let name = file.file_name().and_then(|name| name.to_str()).expect("a UTF-8 name");
         assert!(is_table(&file) != name.starts_with('.'), "{name}");
     }
-    let (states, stalls) = (in_recording(folder.path(), STATES), in_recording(folder.path(), STALLS));
-    for (found, recorded) in
-        [(states_in_tables(folder.path()), states), (stalls_in_tables(folder.path()), stalls)]
-    {
+    let (states, stalls) = (in_recording(folder, STATES), in_recording(folder, STALLS));
+    for (found, recorded) in [(states_in_tables(folder), states), (stalls_in_tables(folder), stalls)] {
         for (name, (ns, count)) in found {
             let (whole_ns, whole_count) = recorded.get(&name).copied().unwrap_or_default();
             // Unaccounted time may be negative.
@@ -192,4 +169,27 @@ fn killed_watcher_leaves_no_unfinished_table_that_a_reader_finds() {
             );
         }
     }
+}
+
+/// One watcher is told to end after its first part. The other one is killed with its writer as soon as a file of that
+/// part is there, finished or not.
+#[test]
+fn tables_add_up_to_the_flight_recording_and_a_killed_watcher_leaves_none_unfinished() {
+    let test = "tables_add_up_to_the_flight_recording_and_a_killed_watcher_leaves_none_unfinished";
+    let Some(_guard) = machine::reserve(test) else { return };
+    let mut scenario = Scenario::ready("lock", &["-d", "60", "-n", "20"]);
+    let (watcher, killed) = (watch(&scenario), watch(&scenario));
+    scenario.open_gate();
+    wait_for_file(killed.folder.path(), Duration::from_millis(1), |_| true);
+    let writers = children(killed.pid());
+    let (_, left) = killed.kill();
+    for writer in writers {
+        // It may have ended.
+        let _ = kill_process(writer, Signal::KILL);
+    }
+    wait_for_file(watcher.folder.path(), Duration::from_millis(200), is_table);
+    let (status, folder) = watcher.stop();
+    assert!(status.success());
+    check_whole_tables(folder.path());
+    check_tables_of_killed(left.path());
 }
