@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wallprof_analysis::interest::Class;
 use wallprof_analysis::tally::Tally;
 use wallprof_meaning::site::Site;
-use wallprof_meaning::waits::{BARRIER, DISK, LINUX, SLEEP, TEAM, is_of_a_result};
+use wallprof_meaning::waits::{BARRIER, DISK, LINUX, SLEEP, TEAM, TURN, is_of_a_result};
 use wallprof_model::event::{Access, Peer};
 use wallprof_model::{Meaning, MonoNs, Reason, StallReason, ThreadKey};
 
@@ -92,6 +92,9 @@ pub struct FirstCall {
     /// The function that called it.
     pub site: Option<Arc<Site>>,
 }
+
+/// The meanings of waits of workers for their next work.
+const WITHOUT_WORK: [&str; 7] = ["work", "tasks", "pool", "items", "jobs", "messages", TURN];
 
 /// Names of the kernel's threads that do what interrupts left begin so.
 const SOFTIRQ: &str = "ksoftirqd/";
@@ -223,6 +226,12 @@ impl Case {
     /// Whether it is a wait for what another thread brings about for this one: the value of a future.
     pub fn is_for_a_result(&self) -> bool {
         !self.voluntary && self.meaning.as_deref().is_some_and(is_for_a_result)
+    }
+
+    /// Whether it is the wait of a worker for its next work.
+    pub fn is_without_work(&self) -> bool {
+        let is_one = |meaning: &Meaning| meaning.idle && WITHOUT_WORK.contains(&&*meaning.name);
+        self.meaning.as_deref().is_some_and(is_one)
     }
 
     /// Whether it slept for as long as it had asked to, in the middle of what it does: by the kernel's word, or by what

@@ -58,9 +58,6 @@ struct Link<'e> {
 /// function that is not known.
 type ChainKey = (Arc<str>, Option<String>, Arc<str>, Vec<(Arc<str>, String)>);
 
-/// The meanings of waits of workers without work. A worker holds nothing then, and handed on what another thread had.
-const WITHOUT_WORK: [&str; 6] = ["work", "tasks", "pool", "items", "jobs", "messages"];
-
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let chains: Vec<Chain<'e>> =
         lock::waits(evidence, reported).filter_map(|case| chain(case, evidence)).collect();
@@ -139,18 +136,14 @@ fn link<'e>(thread: ThreadKey, first: &Case, evidence: &'e Evidence) -> Option<L
         let to = match case.reason {
             // A kernel thread may end a wait for a disk. It is no link: the disk kept the holder.
             StallReason::Blocked(_) if case.is_for_a_disk() => None,
-            StallReason::Blocked(_) if is_without_work(case) => None,
+            // A worker without work holds nothing, and handed on what another thread had.
+            StallReason::Blocked(_) if case.is_without_work() => None,
             StallReason::Blocked(reason) => case.waited_for().filter(|party| !party.only_passes_on(reason)),
             StallReason::Preempted => displaced_by(case, evidence),
             _ => None,
         };
         Some(Link { case, to: to? })
     })
-}
-
-fn is_without_work(case: &Case) -> bool {
-    let is_one = |name: &str| WITHOUT_WORK.contains(&name);
-    case.meaning.as_ref().is_some_and(|meaning| meaning.idle && is_one(&meaning.name))
 }
 
 /// The innermost function of a place; without one, the name of the thread.
@@ -359,6 +352,7 @@ mod tests {
             found.iter().any(|found| found.rule == RULE.name)
         };
         assert!(!without("tasks", true));
+        assert!(!without("turn to wait for work", true));
         assert!(without("client idle", true), "it may be in a transaction");
         assert!(without("row lock", false));
     }

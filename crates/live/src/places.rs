@@ -13,7 +13,8 @@ use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use wallprof_meaning::waits::{
-    Link, Shares, Timing, is_continued, judge, median_depth, timing as timing_of_links, timing_of_parked,
+    Link, Shares, Timing, is_continued, judge, known_beside, median_depth, timing as timing_of_links,
+    timing_beside, timing_of_parked,
 };
 use wallprof_model::Reason;
 use wallprof_model::event::PlaceVerdict;
@@ -56,8 +57,24 @@ pub struct Spot {
     reason: Reason,
     place: u64,
     group: u64,
-    /// The group of all waits of parked threads of the program, for one of these.
-    parks: Option<u64>,
+    beside: Option<Beside>,
+}
+
+/// A group of further waits that say what a wait is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beside {
+    /// All waits of parked threads of the program, for one of these.
+    Parks(u64),
+    /// The waits at all calls of one function without a symbol.
+    Calls(u64),
+}
+
+impl Beside {
+    fn group(self) -> u64 {
+        match self {
+            Beside::Parks(group) | Beside::Calls(group) => group,
+        }
+    }
 }
 
 impl Spot {
@@ -73,7 +90,11 @@ impl Spot {
             (program, "parks").hash(&mut hasher);
             hasher.finish()
         };
-        Spot { reason, place: of(stack.narrow), group: of(stack.wide), parks: stack.is_parked.then(parks) }
+        let beside = match stack.is_parked {
+            true => Some(Beside::Parks(parks())),
+            false => stack.beside.map(|calls| Beside::Calls(of(calls))),
+        };
+        Spot { reason, place: of(stack.narrow), group: of(stack.wide), beside }
     }
 }
 
@@ -144,7 +165,7 @@ struct Key {
 #[derive(Default)]
 struct Place {
     group: u64,
-    parks: Option<u64>,
+    beside: Option<Beside>,
     /// Its threads wait in epoll, for whatever comes first: no thread holds that.
     in_epoll: bool,
     now: Shares,
@@ -245,7 +266,7 @@ impl Places {
     }
 
     fn keep(&mut self, wait: &SlicedWait) {
-        for number in [Some(wait.spot.group), wait.spot.parks].into_iter().flatten() {
+        for number in [Some(wait.spot.group), wait.spot.beside.map(Beside::group)].into_iter().flatten() {
             self.groups.entry(number).or_default().keep(wait.link);
         }
     }
@@ -316,7 +337,7 @@ impl Places {
                 |waker: u32| waker != wait.thread && self.waiters.contains_key(&(wait.spot.group, waker));
             let own = wait.waker.is_some_and(is_peer);
             let place = self.places.entry(wait.spot.place).or_default();
-            (place.used, place.group, place.parks) = (now, wait.spot.group, wait.spot.parks);
+            (place.used, place.group, place.beside) = (now, wait.spot.group, wait.spot.beside);
             place.now.add(wait.ns, wait.count, own);
             let group = self.groups.entry(wait.spot.group).or_default();
             group.used = now;
@@ -337,10 +358,12 @@ impl Places {
 
     /// `timings`: how many may still be judged anew.
     fn judge_place(&mut self, number: u64, now: u64, timings: &mut usize, depth_of: &mut DepthOf<'_>) {
+        let is_beside_idle = self.is_beside_idle(number);
         let Places { places, groups, stacks, .. } = self;
         let Some(place) = places.get_mut(&number) else { return };
-        let parks = place.parks.and_then(|parks| groups.get(&parks));
-        let parks: Option<Vec<Link>> = parks.map(|parks| parks.links.iter().copied().collect());
+        let links_of = |group: u64| Some(groups.get(&group)?.links.iter().copied().collect());
+        let beside: Option<(Beside, Vec<Link>)> =
+            place.beside.and_then(|beside| Some((beside, links_of(beside.group())?)));
         let Some(Group { links, stacks: here, timing, fresh, .. }) = groups.get_mut(&place.group) else {
             return;
         };
@@ -351,9 +374,11 @@ impl Places {
             let is_due = *fresh >= FRESH_LINKS || (*fresh > 0 && links.len() < MOST_LINKS);
             if is_due && *timings > 0 {
                 *timings -= 1;
-                *timing = match &parks {
-                    Some(parks) => timing_of_parked(links.make_contiguous(), parks),
-                    None => timing_of_links(links.make_contiguous()),
+                let links = links.make_contiguous();
+                *timing = match &beside {
+                    Some((Beside::Parks(_), parks)) => timing_of_parked(links, parks),
+                    Some((Beside::Calls(_), calls)) => timing_beside(links, calls),
+                    None => timing_of_links(links),
                 };
                 *fresh = 0;
             }
@@ -363,6 +388,10 @@ impl Places {
         let Ok(verdict) = judge(&place.shares(), place.verdict, timing_of, depth);
         let is_loop = place.in_epoll && verdict == PlaceVerdict::NotIdle;
         let verdict = if is_loop { PlaceVerdict::Idle } else { verdict };
+        let verdict = match verdict {
+            PlaceVerdict::NotIdle if is_beside_idle => PlaceVerdict::Unknown,
+            verdict => verdict,
+        };
         place.verdict = verdict;
         if has_own_waiters && verdict != PlaceVerdict::NotIdle {
             if place.reviewed == 0 {
@@ -376,6 +405,24 @@ impl Places {
         }
         if place.now.waits >= WINDOW_WAITS {
             place.before = std::mem::take(&mut place.now);
+        }
+    }
+
+    /// Whether another call of the same function without a symbol is idle, so that its waits are no longer known one by one
+    /// and the timing says nothing.
+    fn is_beside_idle(&self, number: u64) -> bool {
+        let Some(place) = self.places.get(&number) else { return false };
+        let Some(Beside::Calls(calls)) = place.beside else { return false };
+        let is_idle = |(other, beside): (&u64, &Place)| {
+            *other != number && beside.beside == place.beside && beside.verdict == PlaceVerdict::Idle
+        };
+        let links = |group: u64| -> Vec<Link> {
+            self.groups.get(&group).map_or_else(Vec::new, |group| group.links.iter().copied().collect())
+        };
+        self.places.iter().any(is_idle) && {
+            let here = links(place.group);
+            let first = here.iter().map(|link| link.start).min();
+            known_beside(&here, &links(calls)).is_none_or(|(_, to)| first.is_none_or(|first| to < first))
         }
     }
 
@@ -531,7 +578,7 @@ mod tests {
 
     /// A spot of the program `server`: its functions, and those that its group has in common.
     fn spot(narrow: u64, wide: u64) -> Spot {
-        Spot::new(b"server", Reason::Wait, StackPlace { narrow, wide, is_parked: false })
+        Spot::new(b"server", Reason::Wait, StackPlace { narrow, wide, ..StackPlace::default() })
     }
 
     fn met(spot: Option<Spot>, ruled: Option<PlaceVerdict>) -> MetWait {
@@ -632,6 +679,61 @@ mod tests {
         assert_eq!(verdict(&places, 10), PlaceVerdict::Idle);
     }
 
+    /// See the test of readers, `queue_is_no_lock_because_its_waiters_wake_each_other_at_one_of_its_calls`.
+    #[test]
+    fn queue_is_no_lock_because_its_waiters_wake_each_other_at_one_of_its_calls() {
+        let at_call = |narrow, beside| {
+            Spot::new(b"server", Reason::Wait, StackPlace { narrow, wide: narrow, beside, is_parked: false })
+        };
+        let verdict = |beside: Option<u64>| {
+            let (mut places, [first, again]) =
+                (Places::default(), [10, 11].map(|call| at_call(call, beside)));
+            for turn in 1..80u64 {
+                let (getter, other, at) = (1 + (turn % 2) as u32, 2 - (turn % 2) as u32, turn * 20);
+                for (spot, wait) in [
+                    (first, link(other, at - 17, at, Some(getter))),
+                    (again, link(getter, at - 20, at, Some(9))),
+                ] {
+                    let (thread, ns) = (wait.thread, wait.woken - wait.start);
+                    places.add_single(spot, spot.place, wait);
+                    places.add(Waits { thread, spot, stack: spot.place, waker: wait.waker, ns, count: 1 });
+                }
+            }
+            judge(&mut places, SECOND);
+            places.verdict_of(first)
+        };
+        assert_eq!(verdict(Some(1)), PlaceVerdict::Unknown);
+        assert_eq!(verdict(None), PlaceVerdict::NotIdle, "as one call alone looks");
+    }
+
+    /// Of an idle place only sums arrive.
+    #[test]
+    fn call_beside_an_idle_one_is_no_lock_where_the_waits_there_are_not_known() {
+        let verdict = |count_of_other: u64| {
+            let at_call = |narrow| {
+                let beside = Some(1);
+                Spot::new(
+                    b"server",
+                    Reason::Wait,
+                    StackPlace { narrow, wide: narrow, beside, is_parked: false },
+                )
+            };
+            let (mut places, [first, other]) = (Places::default(), [10, 11].map(at_call));
+            let (waker, ns, count) = (Some(9), MS, count_of_other);
+            places.add(Waits { thread: 1, spot: other, stack: 11, waker, ns, count });
+            judge(&mut places, SECOND);
+            for link in lock(1) {
+                let (thread, ns) = (link.thread, link.woken - link.start);
+                places.add_single(first, 10, link);
+                places.add(Waits { thread, spot: first, stack: 10, waker: link.waker, ns, count: 1 });
+            }
+            judge(&mut places, 2 * SECOND);
+            places.verdict_of(first)
+        };
+        assert_eq!(verdict(20), PlaceVerdict::Unknown);
+        assert_eq!(verdict(5), PlaceVerdict::NotIdle, "too few waits to be idle");
+    }
+
     #[test]
     fn waiters_of_the_group_count_wherever_they_wait_in_it() {
         let mut places = Places::default();
@@ -646,7 +748,7 @@ mod tests {
         judge(&mut places, 2 * SECOND);
         assert_eq!(places.verdict_of(other.spot), PlaceVerdict::Idle, "thread 2 never waits in that group");
         assert_ne!(
-            Spot::new(b"server", Reason::Poll, StackPlace { narrow: 10, wide: 1, is_parked: false }),
+            Spot::new(b"server", Reason::Poll, StackPlace { narrow: 10, wide: 1, ..StackPlace::default() }),
             spot(10, 1)
         );
     }
@@ -808,8 +910,11 @@ mod tests {
         [0, 1].map(|second| {
             let now = (second as u64 + 1) * SECOND;
             for (number, reason, stack) in [(7, Reason::Poll, POLL), (8, reason, WAIT)] {
-                let spot =
-                    Spot::new(b"server", reason, StackPlace { narrow: stack, wide: stack, is_parked: false });
+                let spot = Spot::new(
+                    b"server",
+                    reason,
+                    StackPlace { narrow: stack, wide: stack, ..StackPlace::default() },
+                );
                 let in_epoll = in_epoll && stack == POLL;
                 places.meet(number, 1, MetWait { stack, in_epoll, ..met(Some(spot), None) }, now);
                 places.add(Waits { thread: 1, spot, stack, waker: None, ns: 5 * MS, count: 20 });

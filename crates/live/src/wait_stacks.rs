@@ -31,6 +31,8 @@ pub struct StackPlace {
     pub wide: u64,
     /// The virtual machine of Java parks the thread there, whatever for.
     pub is_parked: bool,
+    /// Of what the waits at all calls of one function without a symbol have in common.
+    pub beside: Option<u64>,
 }
 
 #[derive(Default)]
@@ -185,15 +187,18 @@ impl WaitStacks {
             return known.place;
         }
         let functions = self.functions_of(stack)?;
-        let hash = |depth: usize| {
+        let beside = self.functions.beside(&functions);
+        let hash_of = |functions: &[FunctionId]| {
             let mut hasher = DefaultHasher::new();
-            self.functions.hash(&functions[..functions.len().min(depth)], &mut hasher);
+            self.functions.hash(functions, &mut hasher);
             hasher.finish()
         };
+        let hash = |depth: usize| hash_of(&functions[..functions.len().min(depth)]);
         let place = StackPlace {
             narrow: hash(JUDGED_DEPTH),
             wide: hash(self.functions.waiters_depth(&functions)),
             is_parked: self.functions.is_parked(&functions),
+            beside: beside.map(|functions| hash_of(&functions)),
         };
         self.stacks.get_mut(&stack)?.place = Some(place);
         Some(place)

@@ -5,7 +5,7 @@
 //! or had got it at once, and one thread had it at a time. Idle workers that wake each other had nothing that
 //! the others waited for: they were awake for a part of the wait only, or several of them at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A wait that a thread ended, times in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,9 @@ const MOST_FOLLOWED: usize = 20_000;
 
 /// Holders before the last one that are followed for one wait.
 const MOST_HOLDERS: usize = 64;
+
+/// A thread of which waiters ended so many waits, and which ended none of theirs, hands nothing on.
+const LEAST_TAKEN: u64 = 8;
 
 /// Wakers of a thread's waits are one thread if it ended this share of them.
 const FIXED_SHARE: f64 = 0.95;
@@ -69,8 +72,12 @@ pub struct Timing {
     /// Of parked threads only, see [`timing_of_parked`]: the share of the wakeups after which the woken thread
     /// waited again without having handed on, though another one had waited all the time.
     pub dropped: f64,
-    /// Of parked threads only: the share of the holders' time in which they were parked themselves.
+    /// Where waits beside these are known, as those of parked threads: the share of the holders' time in which they were
+    /// in such a wait themselves.
     pub parked: f64,
+    /// The share of the waits of threads that end none here, where the thread that ends them has its own waits ended by
+    /// threads which never wait here: work goes one way, and a lock comes back.
+    pub one_way: f64,
 }
 
 /// The end of a wait.
@@ -178,6 +185,7 @@ pub fn timing(links: &[Link]) -> Timing {
         rarest: rarest(&threads),
         dropped: 0.0,
         parked: 0.0,
+        one_way: one_way(&links, &ended),
     }
 }
 
@@ -189,17 +197,40 @@ pub fn timing(links: &[Link]) -> Timing {
 /// is never kept from a thread that waits: the holder hands it on before it waits again. A worker that has done its
 /// job does not. And a holder is seldom parked itself: a worker that waits for the time of its job is.
 pub fn timing_of_parked(links: &[Link], parks: &[Link]) -> Timing {
-    let all = threads(parks);
     let known_from = parks.iter().map(|link| link.start).min().unwrap_or(u64::MAX);
-    let here = threads(links);
+    let parked = parked(links, parks, |link| link.start >= known_from);
+    Timing { dropped: dropped(links, &threads(links)), parked, ..timing(links) }
+}
+
+/// The same of a place that is one of several calls of a function without a symbol. `beside` are the waits at all of
+/// them, these among them.
+///
+/// A queue waits at several places in its function: a worker that finds it empty again waits at another one. Of all these
+/// places one can be woken by its own waiters alone. A thread that has a lock does not wait for it at the next call.
+pub fn timing_beside(links: &[Link], beside: &[Link]) -> Timing {
+    let known = known_beside(links, beside);
+    let is_known = |link: &Link| known.is_some_and(|(from, to)| link.start >= from && link.woken <= to);
+    Timing { parked: parked(links, beside, is_known), ..timing(links) }
+}
+
+/// See [`Timing::parked`], of the waits that are `wanted`.
+fn parked(links: &[Link], beside: &[Link], wanted: impl Fn(&Link) -> bool) -> f64 {
+    let (all, here) = (threads(beside), threads(links));
     let (mut held, mut parked) = (0, 0);
-    for link in links.iter().filter(|link| link.by_other().is_some() && link.start >= known_from) {
+    for link in links.iter().filter(|link| link.by_other().is_some() && wanted(link)) {
         held += follow_holders(link, &here, |thread, since, until| {
             parked += all.get(&thread).map_or(0, |thread| thread.waited_ns(since, until));
         })
         .0;
     }
-    Timing { dropped: dropped(links, &here), parked: ratio(parked, held), ..timing(links) }
+    ratio(parked, held)
+}
+
+/// From when to when waits beside these are known. A recorder does not keep those at a place that is idle.
+pub fn known_beside(links: &[Link], beside: &[Link]) -> Option<(u64, u64)> {
+    let here: HashSet<(u32, u64)> = links.iter().map(|link| (link.thread, link.start)).collect();
+    let others = || beside.iter().filter(|link| !here.contains(&(link.thread, link.start)));
+    Some((others().map(|link| link.start).min()?, others().map(|link| link.end).max()?))
 }
 
 /// See [`Timing::dropped`]. A thread that is woken next again got nothing the first time: another one had come first.
@@ -370,6 +401,27 @@ fn by_others(ended: &[Link], threads: &HashMap<u32, Thread>) -> f64 {
     let waits_never = |waker: u32| threads.get(&waker).is_none_or(|thread| thread.waits.is_empty());
     let others = ended.iter().filter(|link| link.waker.is_some_and(waits_never)).count();
     ratio(others as u64, ended.len() as u64)
+}
+
+/// See [`Timing::one_way`]. Of the reader of results, workers end all waits, and it ends none of theirs: the sender of their
+/// jobs does.
+fn one_way(links: &[Link], ended: &[Link]) -> f64 {
+    let waiters: HashSet<u32> = links.iter().map(|link| link.thread).collect();
+    let is_own = |link: &&Link| link.by_other().is_some_and(|waker| waiters.contains(&waker));
+    let givers: HashSet<u32> = ended.iter().filter_map(|link| link.waker).collect();
+    // By thread, its waits, and those that waiters ended.
+    let mut waits: HashMap<u32, (u64, u64)> = HashMap::new();
+    for link in links {
+        let (all, own) = waits.entry(link.thread).or_default();
+        (*all, *own) = (*all + 1, *own + u64::from(is_own(&link)));
+    }
+    let takes_only = |thread: u32| {
+        !givers.contains(&thread) && waits.get(&thread).is_some_and(|(_, own)| *own >= LEAST_TAKEN)
+    };
+    let is_sent_for = |waker: u32| waits.get(&waker).is_some_and(|(all, own)| own * 2 < *all);
+    let is_one = |link: &&Link| takes_only(link.thread) && link.waker.is_some_and(is_sent_for);
+    let own = || ended.iter().filter(is_own);
+    ratio(own().filter(is_one).count() as u64, own().count() as u64)
 }
 
 /// See [`Timing::answered`]. On a machine with busy CPUs a thread that wakes another one may lose its CPU before
@@ -585,6 +637,56 @@ mod tests {
         assert!(timing.covered > 0.9 && timing.dropped == 0.0, "it looks like a lock: {timing:?}");
         assert!(timing.parked > 0.8, "{timing:?}");
         assert_eq!(timing_of_parked(&links, &links).parked, 0.0, "other parks are not known");
+    }
+
+    /// Workers 1 and 2 take items of thread 9, one each 20 ms, out of a queue that waits at two calls: the first time, and
+    /// again after the queue was found empty. The one that got the item wakes the other one, which waits for the first
+    /// time. Waits at the first call, and at both.
+    fn queue_of_two_calls() -> (Vec<Link>, Vec<Link>) {
+        let (mut first, mut both) = (Vec::new(), Vec::new());
+        for turn in 1..60u64 {
+            let (getter, other, at) = (1 + (turn % 2) as u32, 2 - (turn % 2) as u32, turn * 20);
+            first.push(link(other, at - 19, at, getter));
+            both.push(link(getter, at - 20, at, 9));
+        }
+        both.extend(&first);
+        (first, both)
+    }
+
+    #[test]
+    fn worker_that_waits_at_the_next_call_of_a_queue_holds_nothing() {
+        let (first, both) = queue_of_two_calls();
+        let of_first = timing_beside(&first, &first);
+        assert!(of_first.covered > 0.9 && of_first.parked == 0.0, "it looks like a lock: {of_first:?}");
+        assert!(timing_beside(&first, &both).parked > 0.9, "{:?}", timing_beside(&first, &both));
+    }
+
+    #[test]
+    fn holder_of_a_lock_does_not_wait_at_the_next_call_of_its_function() {
+        // Five threads in a queue have it for 10 ms each, and wait for a millisecond for their next job before they come again.
+        let links: Vec<Link> = (5..80u64)
+            .map(|turn| link((turn % 5) as u32, turn * 10 - 39, turn * 10, ((turn + 4) % 5) as u32))
+            .collect();
+        let rests =
+            links.iter().map(|wait| Link { start: wait.start - MS, woken: wait.start, waker: None, ..*wait });
+        let both: Vec<Link> = links.iter().copied().chain(rests).collect();
+        assert_eq!(timing_beside(&links, &both).parked, 0.0);
+    }
+
+    #[test]
+    fn reader_of_results_ends_no_wait_of_the_workers_and_waits_for_no_lock() {
+        // Workers 1 to 3 wait for jobs of a thread that never waits here, and wake reader 4 with their results.
+        let jobs = |turn: u64| {
+            let (worker, at) = (1 + (turn * 7 / 5 % 3) as u32, turn * 20);
+            [Link { waker: None, ..link(worker, at - 18, at, 0) }, link(4, at - 17, at + 2, worker)]
+        };
+        let links: Vec<Link> = (1..60).flat_map(jobs).collect();
+        assert_eq!(timing(&links).one_way, 1.0, "{:?}", timing(&links));
+        assert_eq!(timing(&lock()).one_way, 0.0);
+        // Thread 4 comes seldom, and has the lock for a moment: threads 0 to 2 end its waits, and those of each other.
+        let seldom = lock().into_iter().step_by(4).map(|wait| Link { thread: 4, ..wait });
+        let all: Vec<Link> = lock().into_iter().chain(seldom).collect();
+        assert_eq!(timing(&all).one_way, 0.0, "{:?}", timing(&all));
     }
 
     #[test]

@@ -97,6 +97,10 @@ impl Functions {
             Some(symbol) => Key::Symbol { module, symbol: symbol.into() },
             None => Key::Address { module, address: frame.address },
         };
+        self.of_key(key)
+    }
+
+    fn of_key(&mut self, key: Key) -> FunctionId {
         let next = FunctionId(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
         *self.ids.entry(key).or_insert_with_key(|key| {
             self.keys.push(key.clone());
@@ -151,6 +155,21 @@ impl Functions {
     /// How many of the innermost functions the waits have in common that are judged by one timing.
     pub fn waiters_depth(&self, functions: &[FunctionId]) -> usize {
         if self.is_parked(functions) { JUDGED_DEPTH } else { WAITERS_DEPTH }
+    }
+
+    /// What the waits at all calls of one function without a symbol have in common: the innermost functions, of which the
+    /// first one without a symbol is known by its module alone. The one that called it is the same. `None` where all of
+    /// them have symbols, so that the calls of each are one place.
+    pub fn beside(&mut self, functions: &[FunctionId]) -> Option<Vec<FunctionId>> {
+        let mut beside = functions[..functions.len().min(WAITERS_DEPTH)].to_vec();
+        let at = beside.iter().position(|function| self.is_unnamed(*function))?;
+        // Without its caller it is one of all functions of a module.
+        beside.get(at + 1)?;
+        let module = match self.keys.get(beside[at].0 as usize)? {
+            Key::Address { module, .. } | Key::Symbol { module, .. } => module.clone(),
+        };
+        beside[at] = self.of_key(Key::Address { module, address: u64::MAX });
+        Some(beside)
     }
 
     /// How many functions two stacks (leaf first) have in common from their roots on.
@@ -223,6 +242,31 @@ mod tests {
         assert_eq!(functions.common(&wait, &work), 2);
         assert_eq!(functions.common(&wait, &other), 0);
         assert_eq!(functions.common(&wait, &wait), 3);
+    }
+
+    #[test]
+    fn calls_of_one_function_without_a_symbol_are_beside_each_other() {
+        let mut functions = Functions::default();
+        let mut beside = |addresses: &[u64], caller: &str| {
+            let mut stack = stripped(addresses);
+            let caller = frame(Some("/opt/host"), 0x40, Some(caller));
+            stack.frames = stack.frames.iter().cloned().chain([caller]).collect();
+            let of_stack = functions.of_program(&stack);
+            functions.beside(&of_stack)
+        };
+        let wait = beside(&[0x2bf4], "call");
+        assert!(wait.is_some());
+        assert_eq!(beside(&[0x2c2d], "call"), wait, "another call");
+        assert_ne!(beside(&[0x2c2d], "other"), wait, "another caller");
+        assert_ne!(beside(&[0x2c2d, 0x100], "call"), wait);
+        assert_ne!(
+            beside(&[0x2c2d, 0x100], "call"),
+            beside(&[0x2c2d, 0x200], "call"),
+            "callers by their addresses"
+        );
+        assert_eq!(beside(&[], "call"), None, "all have symbols");
+        let alone = functions.of_program(&stripped(&[0x2bf4]));
+        assert_eq!(functions.beside(&alone), None, "of which function is not known");
     }
 
     #[test]

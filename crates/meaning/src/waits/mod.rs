@@ -33,7 +33,7 @@ use wallprof_model::{
 
 use crate::java;
 use after_sleep::AfterSleep;
-pub use chain::{Link, Timing, timing, timing_of_parked};
+pub use chain::{Link, Timing, known_beside, timing, timing_beside, timing_of_parked};
 use ends::{Ends, FUSE_ENDS};
 pub use functions::{FunctionId, Functions};
 pub use judge::{Shares, judge, median_depth};
@@ -82,7 +82,7 @@ pub const GRACE_PERIOD: &str = "RCU grace period";
 /// The meanings of waits for space in a bounded queue of Python's processes, and of workers for their turn to wait for
 /// work.
 const FULL_QUEUE: &str = "full queue";
-const TURN: &str = "turn to wait for work";
+pub const TURN: &str = "turn to wait for work";
 
 /// The functions of waits in epoll: the C library's, and the kernel's.
 const EPOLL: [&str; 4] = ["epoll_wait", "epoll_pwait", "epoll_pwait2", "ep_poll"];
@@ -147,6 +147,9 @@ struct Sum {
 /// The program of a place, the reason of its waits, and the innermost functions. A function that takes a lock
 /// and sleeps is two places.
 type Key<'p> = (u32, Reason, &'p [FunctionId]);
+
+/// The same of a function that waits at several calls, with what stands for all of these.
+type KeyBeside = (u32, Reason, Vec<FunctionId>);
 
 /// The fields of a place, which has no order of its own.
 type OrderedPlace = (u32, Option<StackId>, Option<StackId>);
@@ -788,6 +791,7 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
         }
         let mut links = self.links(&keys, &waiters);
         let parks = self.parks(&links);
+        let beside = self.beside(&links);
         let mut timings: FastMap<Key<'_>, Timing> = FastMap::default();
         let mut locks = Vec::new();
         for group in judged.values() {
@@ -796,12 +800,14 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             let ended = group.places.iter().filter_map(|place| sums.get(place)).flatten();
             let shares = shares(ended.copied(), &all.waiters);
             let parks = parks.get(&wide.0).filter(|_| self.functions.is_parked(wide.2));
+            let beside = self.key_beside(wide).and_then(|key| beside.get(&key));
             let timing = || {
                 *timings.entry(wide).or_insert_with(|| {
                     let links = links.remove(&wide).unwrap_or_default();
-                    match parks {
-                        Some(parks) => timing_of_parked(&links, parks),
-                        None => timing(&links),
+                    match (parks, beside) {
+                        (Some(parks), _) => timing_of_parked(&links, parks),
+                        (None, Some(beside)) => timing_beside(&links, beside),
+                        (None, None) => timing(&links),
                     }
                 })
             };
@@ -853,6 +859,26 @@ impl<E, R: FnMut(StackId) -> Result<ResolvedStack, E>> Search<'_, R> {
             }
         }
         parks
+    }
+
+    /// The single waits at several calls of one function without a symbol.
+    fn beside(&mut self, links: &FastMap<Key<'_>, Vec<Link>>) -> FastMap<KeyBeside, Vec<Link>> {
+        let mut beside: FastMap<KeyBeside, (usize, Vec<Link>)> = FastMap::default();
+        for (&key, links) in links {
+            if let Some(key) = self.key_beside(key) {
+                let (calls, all) = beside.entry(key).or_default();
+                *calls += 1;
+                all.extend(links);
+            }
+        }
+        beside.retain(|_, (calls, _)| *calls > 1);
+        beside.into_iter().map(|(key, (_, links))| (key, links)).collect()
+    }
+
+    fn key_beside(&mut self, (program, reason, functions): Key<'_>) -> Option<KeyBeside> {
+        let is_parked = self.functions.is_parked(functions);
+        let beside = if is_parked { None } else { self.functions.beside(functions) };
+        Some((program, reason, beside?))
     }
 
     /// How many functions are between the threads' loops and their waits: those that no other stack of the
@@ -907,7 +933,8 @@ mod tests {
     use crate::glob::Glob;
     use std::convert::Infallible;
     use wallprof_model::event::WakerStacks;
-    use wallprof_model::{EpochSecond, MonoNs};
+    use wallprof_model::profile::ResolvedFrame;
+    use wallprof_model::{EpochSecond, FrameKind, MonoNs, SymbolLine};
     use wallprof_testkit::stacks::stack;
 
     const MS: u64 = 1_000_000;
@@ -1194,6 +1221,54 @@ mod tests {
             })
             .collect();
         assert_eq!(name(&meanings_of_queue(&rows), 1, 3), None);
+    }
+
+    /// A stripped queue, whose function waits at two calls, and the stack of another lock in it.
+    fn stripped_queue(id: StackId) -> Result<ResolvedStack, Infallible> {
+        let named = stack(&["sem_wait", "acquire_timed", "call_method", "run"]);
+        let get = ResolvedFrame {
+            kind: FrameKind::Native,
+            module: Some("/usr/lib/_queue.so".into()),
+            build_id: None,
+            address: if id.0 == 1 { 0x2bf4 } else { 0x2c2d },
+            lines: vec![SymbolLine::default()],
+        };
+        let mut frames: Vec<_> = named.frames.iter().cloned().collect();
+        frames.insert(2, Arc::new(get));
+        Ok(ResolvedStack { frames: frames.into(), ..named })
+    }
+
+    fn name_in_stripped_queue(rows: &[(u32, StackId, u64, u64, u32)]) -> Option<String> {
+        let waits: Vec<_> =
+            rows.iter().map(|&(thread, _, from, to, waker)| (thread, from, to, Some(waker))).collect();
+        let mut recorded = Recorded::new(1, &waits);
+        for (wait, &(_, user, ..)) in recorded.0.iter_mut().zip(rows) {
+            wait.user = Some(user);
+        }
+        let Ok(meanings) = recorded.waits(&["python3"; 9]).finish(&Rules::default(), stripped_queue);
+        name(&meanings, 1, 1).map(str::to_owned)
+    }
+
+    /// Workers 1 and 2 take the items of thread 9. The one that got an item wakes the other one, which waits at the first
+    /// call and finds the queue empty. Twin: they take a lock in turn at the first call, and rest at the second one.
+    #[test]
+    fn queue_is_no_lock_because_its_waiters_wake_each_other_at_one_of_its_calls() {
+        let (first, again) = (StackId(1), StackId(2));
+        let of_queue: Vec<_> = (1..80u64)
+            .flat_map(|turn| {
+                let (getter, other, at) = (1 + (turn % 2) as u32, 2 - (turn % 2) as u32, turn * 20);
+                [(other, first, at - 17, at, getter), (getter, again, at - 20, at, 9)]
+            })
+            .collect();
+        assert_eq!(name_in_stripped_queue(&of_queue), None);
+        let one_call: Vec<_> = of_queue.iter().copied().filter(|row| row.1 == first).collect();
+        assert_eq!(name_in_stripped_queue(&one_call).as_deref(), Some("lock"), "as one call alone looks");
+        let mut of_lock: Vec<_> = turns()
+            .into_iter()
+            .map(|(thread, from, to, waker)| (thread, first, from + 100, to + 100, waker.unwrap_or(0)))
+            .collect();
+        of_lock.extend((0..20).map(|at| (1, again, at * 4, at * 4 + 2, 9)));
+        assert_eq!(name_in_stripped_queue(&of_lock).as_deref(), Some("lock"));
     }
 
     /// Two workers of a server wait for their turn, and for another lock at the same place now and then.
