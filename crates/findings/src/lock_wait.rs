@@ -141,7 +141,15 @@ fn advice_about(meaning: &str) -> Option<&'static str> {
             "All threads wait while the virtual machine stops them: look at what asks for the stops (-Xlog:safepoint), \
              such as collections, and at threads that are late to stop."
         }
-        "row lock" | "unique key" | "transaction lock" | "advisory lock" => {
+        "user lock" => {
+            "Release the lock sooner (RELEASE_LOCK): let the session wait for nothing while it has it. A commit does not \
+             release it."
+        }
+        "advisory lock" => {
+            "Release the lock sooner: let the session wait for nothing while it has it. A commit releases a lock of the \
+             transaction (pg_advisory_xact_lock); a lock of the session stays until pg_advisory_unlock."
+        }
+        "row lock" | "unique key" | "transaction lock" => {
             "Commit sooner after the change: let a transaction wait for nothing while it has the lock, take such locks late \
              in it, and change one row from fewer places at a time."
         }
@@ -412,6 +420,8 @@ mod tests {
             ("garbage collection", "Allocate less"),
             ("row lock", "Commit sooner"),
             ("metadata lock", "End transactions"),
+            ("user lock", "RELEASE_LOCK"),
+            ("advisory lock", "pg_advisory_unlock"),
             ("database lock", "write-ahead"),
             ("safepoint", "-Xlog:safepoint"),
         ] {

@@ -732,6 +732,17 @@ mod tests {
                 false,
             ),
             (
+                &[
+                    "pthread_cond_timedwait",
+                    "MDL_wait::timed_wait(MDL_context_owner*)",
+                    "Item_func_get_lock::val_int()",
+                    "do_command(THD*, bool)",
+                ],
+                "mysql",
+                "user lock",
+                false,
+            ),
+            (
                 &["pthread_cond_timedwait", "do_handle_one_connection(CONNECT*, bool)"],
                 "mysql",
                 "connections",
