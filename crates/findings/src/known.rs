@@ -101,7 +101,7 @@ pub(super) fn has_name(party: &Party, name: &str) -> bool {
 }
 
 /// `pool-*-thread-*`.
-fn with_stars(comm: &str) -> String {
+pub(super) fn with_stars(comm: &str) -> String {
     let mut name = String::new();
     for letter in comm.chars() {
         match letter.is_ascii_digit() {

@@ -56,6 +56,7 @@ mod pool_exhausted;
 mod preempted;
 mod priority_inversion;
 mod program_wait;
+mod relay;
 mod run_queue;
 mod safepoint;
 mod short_waits;

@@ -16,6 +16,7 @@ use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::holding::{Holding, Releases};
 use super::limits::{Delays, SHORTEST_BLOCK_NS, is_share, wall_ns};
+use super::relay::Relay;
 use super::spec::Reported;
 use super::{known, other_end, safepoint, wording};
 
@@ -162,6 +163,11 @@ pub(super) fn waited<'e>(
 /// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in
 /// release`. Where it is not known of most of the time who held it, for how much it is not.
 pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
+    if is_for_results(cases)
+        && let Some(relay) = Relay::of(cases, evidence)
+    {
+        return other_end::ended_while(cases, evidence, &relay.words());
+    }
     if is_for_space(cases) || is_for_results(cases) {
         return other_end::ended(cases, evidence);
     }

@@ -15,6 +15,7 @@ use wallprof_meaning::site::Site;
 use super::case::{Case, across_processes, by_function, grouped, mostly};
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
+use super::relay::Relay;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, network_wait, wording};
 
@@ -99,7 +100,7 @@ fn advice(cases: &[&Case], evidence: &Evidence) -> String {
         return SPACE_ADVICE.to_owned();
     }
     if lock::is_for_results(cases) {
-        return RESULT_ADVICE.to_owned();
+        return Relay::of(cases, evidence).map_or_else(|| RESULT_ADVICE.to_owned(), |relay| relay.advice());
     }
     if lock::is_pooled(cases) {
         return POOL_ADVICE.to_owned();
@@ -167,10 +168,10 @@ fn advice_about(meaning: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Fixture, WALL_NS, at, case, lock_case, stack};
+    use super::super::fixture::{Fixture, WALL_NS, at, case, lock_case, stack, thread_ref, untracked};
     use super::*;
     use wallprof_model::profile::{LockRecord, StallRecord, WakerRecord};
-    use wallprof_model::{Meaning, MeaningSource, MonoNs, Reason, StallReason, ThreadKey};
+    use wallprof_model::{Meaning, MeaningSource, MonoNs, Reason, StallReason, ThreadKey, ThreadRef};
 
     #[test]
     fn waiter_holder_and_release_are_named() {
@@ -590,6 +591,46 @@ mod tests {
             ..case(1_000 + id, by, StallReason::Blocked(Reason::Sleep), ns * 9 / 10)
         };
         [at(start, wait), at(start, sleep)]
+    }
+
+    /// A wait of thread 1 for a future, which worker 2 ends. The worker waits in its pool meanwhile, until loop 3 wakes it,
+    /// and the loop in epoll, until `sender` answers.
+    fn passed_on(id: u64, sender: Option<ThreadRef>) -> [StallRecord; 3] {
+        let [wait, idle] = result(id, 1, 2, 30_000_000);
+        let waker = |thread: Option<ThreadRef>| Some(WakerRecord { thread, user: None, kernel: None });
+        let pool = Meaning { idle: true, ..meaning("pool") };
+        let in_pool = StallRecord {
+            reason: StallReason::Blocked(Reason::Wait),
+            meaning: Some(Arc::new(pool)),
+            user: Some(stack(&["pthread_cond_wait", "take_task", "run"])),
+            waker: waker(Some(thread_ref(3))),
+            ..idle
+        };
+        let in_epoll = StallRecord {
+            voluntary: true,
+            user: Some(stack(&["epoll_wait", "select_ready", "run"])),
+            waker: waker(sender),
+            ..at(id * 60_000_000, case(2_000 + id, 3, StallReason::Blocked(Reason::Poll), 27_000_000))
+        };
+        [wait, in_pool, in_epoll]
+    }
+
+    #[test]
+    fn results_that_come_from_another_process_are_not_late_by_the_executor() {
+        let of = |sender: Option<ThreadRef>| {
+            Fixture::only_finding((1..=60).flat_map(|id| passed_on(id, sender.clone())))
+        };
+        let found = of(Some(untracked("quotes")));
+        let said = ": thread-2 ended it in release_order, while thread-2 was waiting for thread-3 (pool in take_task), thread-3 \
+            was waiting for quotes 900 (poll in select_ready).";
+        assert!(found.title.ends_with(said), "{}", found.title);
+        assert!(found.advice.starts_with("Look at what quotes 900 does meanwhile"), "{}", found.advice);
+        for sender in [None, Some(untracked("ksoftirqd/1"))] {
+            let found = of(sender);
+            assert!(found.title.ends_with(", thread-3 was in poll in select_ready."), "{}", found.title);
+            assert!(!found.advice.contains("executor"), "{}", found.advice);
+            assert!(found.advice.starts_with("Look at what these threads wait for"), "{}", found.advice);
+        }
     }
 
     #[test]

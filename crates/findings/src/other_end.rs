@@ -165,12 +165,27 @@ pub(super) fn ended(cases: &[&Case], evidence: &Evidence) -> String {
     ended_by(cases, evidence, |place| format!("ended it{}", wording::spot(place)))
 }
 
+/// The same, with other words about what the thread did meanwhile.
+pub(super) fn ended_while(cases: &[&Case], evidence: &Evidence, meanwhile: &str) -> String {
+    ended_in(cases, evidence, |place| format!("ended it{}", wording::spot(place)), Some(meanwhile))
+}
+
 /// The same, with what the thread did in the place where it ended the waits.
 pub(super) fn ended_by(
     cases: &[&Case],
     evidence: &Evidence,
     did: impl FnOnce(Option<&Arc<Site>>) -> String,
 ) -> String {
+    ended_in(cases, evidence, did, None)
+}
+
+fn ended_in(
+    cases: &[&Case],
+    evidence: &Evidence,
+    did: impl FnOnce(Option<&Arc<Site>>) -> String,
+    meanwhile: Option<&str>,
+) -> String {
+    let or_meanwhile = |found: &dyn Fn() -> String| meanwhile.map_or_else(found, str::to_owned);
     let waker = |case: &Case| case.waker.as_ref().and_then(|waker| waker.by.clone());
     let waited_ns = known::waited_ns(cases);
     let mut times: Tally<Party> = Tally::default();
@@ -187,8 +202,9 @@ pub(super) fn ended_by(
     if let (false, Some(name)) = (is_most, known::of_one_name(&times, waited_ns)) {
         let is_named = |case: &Case| waker(case).is_some_and(|waker| known::has_name(&waker, &name));
         let place = mostly(cases, |case| case.release().filter(|_| is_named(case)).cloned());
-        let meanwhile =
-            meanwhile_of_each(cases, |waker| known::has_name(waker, &name), "they were", evidence);
+        let meanwhile = or_meanwhile(&|| {
+            meanwhile_of_each(cases, |waker| known::has_name(waker, &name), "they were", evidence)
+        });
         return format!(": {} {}{meanwhile}", known::several(&name), did(place.as_ref()));
     }
     let is_by_it = |case: &&&Case| waker(case).as_ref() == Some(by);
@@ -198,9 +214,12 @@ pub(super) fn ended_by(
     let named = by_it.first().map_or_else(|| wording::name(by), |waiter| wording::other(by, waiter));
     let did = did(place.as_ref());
     match is_most {
-        true => format!(": {named} {did}{}", meanwhile_of(by, cases, evidence, |_| true)),
+        true => {
+            let meanwhile = or_meanwhile(&|| meanwhile_of(by, cases, evidence, |_| true));
+            format!(": {named} {did}{meanwhile}")
+        }
         false => {
-            let meanwhile = meanwhile_of_each(cases, |_| true, "these were", evidence);
+            let meanwhile = or_meanwhile(&|| meanwhile_of_each(cases, |_| true, "these were", evidence));
             format!(": of several threads {named} {did}{}{meanwhile}", known::largest_part(by_ns, waited_ns))
         }
     }
@@ -318,7 +337,7 @@ pub(super) fn had_no_request(cases: &[&Case], evidence: &Evidence) -> bool {
     waited_ns > 0 && u128::from(without_ns) * 4 >= u128::from(waited_ns) * 3
 }
 
-fn longest<'c, 'e>(cases: impl Iterator<Item = &'c &'e Case>) -> Vec<&'c &'e Case> {
+pub(super) fn longest<'c, 'e>(cases: impl Iterator<Item = &'c &'e Case>) -> Vec<&'c &'e Case> {
     let mut longest: Vec<&&Case> = cases.collect();
     longest.sort_by_key(|case| (std::cmp::Reverse(case.duration_ns()), case.id));
     longest.truncate(MOST_LOOKED_AT);

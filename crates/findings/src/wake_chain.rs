@@ -34,6 +34,9 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 const ADVICE: &str =
     "Start at the end of the chain: make that faster, or do not hold the lock while waiting for it.";
 
+const RESULT_ADVICE: &str =
+    "Start at the end of the chain: make that faster, or do other work until the result is there.";
+
 /// Links that are followed: a longer chain ends there.
 const MOST_LINKS: usize = 8;
 
@@ -223,7 +226,8 @@ fn conclude<'e>(
         wording::delays(&delays),
         example.words()
     );
-    Some(problem.conclude(title, ADVICE))
+    let advice = if lock::is_for_results(&problem.cases) { RESULT_ADVICE } else { ADVICE };
+    Some(problem.conclude(title, advice))
 }
 
 #[cfg(test)]
