@@ -90,7 +90,7 @@ impl Glob {
     /// Whether the whole of `name` matches. Time is at most the product of both lengths.
     pub fn matches(&self, name: &str) -> bool {
         let Some(name) = name.strip_prefix(self.prefix.as_str()) else { return false };
-        // Most names are told by this, which is fast.
+        // Most names lack it, and the search for it is fast.
         if !name.contains(&self.text) {
             return false;
         }

@@ -89,20 +89,15 @@ impl<K: KernelSide> Session<K> {
         for record in &*records {
             self.ask_rules(record.user_stack, record.kernel_stack);
         }
-        self.name_wanted_stacks();
+        // The lock is not held while files are read: the follower would learn of new processes too late.
+        let follower = &self.follower;
+        self.stacks.name_waits(&mut |id| follower.known().processes.module_file(id));
         for record in records {
             if is_lock_by_value(record) && self.stacks.waits_mut().is_no_lock(record.user_stack) {
                 self.no_locks.push(record.place);
                 set_no_lock(record);
             }
         }
-    }
-
-    /// Names the stacks of waits that were asked for.
-    pub(super) fn name_wanted_stacks(&mut self) {
-        // The lock is not held while files are read: the follower would learn of new processes too late.
-        let follower = &self.follower;
-        self.stacks.name_waits(&mut |id| follower.known().processes.module_file(id));
     }
 
     fn ask_rules(&mut self, user_stack: u64, kernel_stack: u64) -> Option<Arc<Meaning>> {

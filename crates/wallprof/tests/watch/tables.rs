@@ -139,7 +139,7 @@ fn children(pid: u32) -> Vec<Pid> {
     numbers.into_iter().filter_map(Pid::from_raw).collect()
 }
 
-/// The tables of a watcher that was told to end.
+/// The tables of a watcher that SIGTERM ended.
 fn check_whole_tables(folder: &Path) {
     check_tables_are_there(folder);
     assert!(table(folder, "ledger").len() >= 2, "a part, and the last one");
@@ -171,7 +171,7 @@ fn check_tables_of_killed(folder: &Path) {
     }
 }
 
-/// One watcher is told to end after its first part. The other one is killed with its writer as soon as a file of that
+/// SIGTERM ends one watcher after its first part. SIGKILL ends the other one with its writer as soon as a file of that
 /// part is there, finished or not.
 #[test]
 fn tables_add_up_to_the_flight_recording_and_a_killed_watcher_leaves_none_unfinished() {
