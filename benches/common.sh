@@ -119,3 +119,24 @@ measure_arming() { # NAME PID
     done
     print_fact "command to armed, $1" "$(printf '%s\n' "${times[@]}" | median)" ms
 }
+
+as_postgres() {
+    (cd / && exec setpriv --reuid=postgres --regid=postgres --clear-groups "$@")
+}
+
+postgres_answers() { # PID BIN
+    "$2/pg_isready" -q -h "$scratch/data" -p 7432
+}
+
+# A PostgreSQL with pgbench's tables as $server, its programs in $postgres_bin: socket in $scratch/data, port 7432.
+start_postgres() { # [OPTION]…
+    postgres_bin=$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort -V | tail -1)
+    [[ -n $postgres_bin ]] || fail 'PostgreSQL is not installed: apt-get install postgresql'
+    install -d -o postgres "$scratch/data"
+    as_postgres "$postgres_bin/initdb" -A trust -D "$scratch/data" >"$scratch/server.log"
+    as_postgres "$postgres_bin/postgres" -D "$scratch/data" -k "$scratch/data" -p 7432 -c listen_addresses= "$@" \
+        >>"$scratch/server.log" 2>&1 &
+    server=$!
+    wait_until "$server" postgres_answers "$postgres_bin" || fail 'PostgreSQL did not start'
+    as_postgres "$postgres_bin/pgbench" -q -i -s 1 -h "$scratch/data" -p 7432 postgres >>"$scratch/server.log" 2>&1
+}

@@ -4,12 +4,12 @@
 #
 # usage: benches/locks.sh [-r ROUNDS] [-s SECONDS] [-w WALLPROF] -b OTHER_WALLPROF
 #
-# `perf bench futex lock-pi` and `stress-ng --futex` in interleaved rounds, SECONDS each: with nothing else,
-# beside `record -a` of the other build, and beside that of this build. A line has the median of the operations
-# a second, the least and the most, and what is lost against nothing. The last line of a load says what this
-# build loses against the other.
+# `perf bench futex lock-pi`, `stress-ng --futex` and eight clients of PostgreSQL that update one row (without fsync:
+# the disk decides nothing) in interleaved rounds, SECONDS each: with nothing else, beside `record -a` of the other
+# build, and beside that of this build. A line has the median of the operations a second, the least and the most, and
+# what is lost against nothing. The last line of a load says what this build loses against the other.
 #
-# Needs root, perf (linux-perf) and stress-ng. Numbers are meaningful on an idle machine only.
+# Needs root, perf (linux-perf), stress-ng and postgresql. Numbers are meaningful on an idle machine only.
 set -euo pipefail
 
 rounds=5
@@ -34,8 +34,11 @@ done
 have perf || fail "perf is missing: linux-perf"
 have stress-ng || fail "stress-ng is missing"
 
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+wallprof=$(realpath "$wallprof")
+other=$(realpath "$other")
+scratch=$(mktemp -d /var/tmp/wallprof-locks.XXXXXX)
+chmod 755 "$scratch"
+trap '[[ -z ${server:-} ]] || kill "$server" 2>/dev/null || true; sleep 0.5; rm -rf "$scratch"' EXIT
 
 # Operations a second of each thread.
 lock_pi() {
@@ -46,6 +49,12 @@ lock_pi() {
 futex() {
     stress-ng --futex 2 --timeout "$seconds" --metrics-brief 2>&1 |
         awk '$4 == "futex" { rate = $9 } END { print rate }'
+}
+
+# Transactions a second.
+hot_row() {
+    as_postgres "$postgres_bin/pgbench" -n -c 8 -j 2 -T "$seconds" -h "$scratch/data" -p 7432 -f "$scratch/hot.sql" \
+        postgres 2>&1 | awk '/^tps/ { print $3 }'
 }
 
 # One measurement of LOAD beside the recorder of BUILD, which records everything: the load starts later.
@@ -63,7 +72,9 @@ measure() { # LOAD BUILD
 }
 
 describe_machine
-for load in lock_pi futex; do
+start_postgres -c fsync=off
+echo 'UPDATE pgbench_branches SET bbalance = bbalance + 1 WHERE bid = 1;' >"$scratch/hot.sql"
+for load in lock_pi futex hot_row; do
     for ((round = 0; round < rounds; round++)); do
         for build in nothing other now; do
             rate=$(measure "$load" "$build")

@@ -47,24 +47,8 @@ accepts() { # PID PORT
 }
 
 set_up_postgres() {
-    local bin
-    bin=$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort -V | tail -1)
-    [[ -n $bin ]] || fail 'PostgreSQL is not installed: apt-get install postgresql'
-    install -d -o postgres "$scratch/data"
-    as_postgres "$bin/initdb" -A trust -D "$scratch/data" >"$scratch/server.log"
-    as_postgres "$bin/postgres" -D "$scratch/data" -k "$scratch/data" -p 7432 -c listen_addresses= >>"$scratch/server.log" 2>&1 &
-    server=$!
-    wait_until "$server" answers "$bin" || fail 'PostgreSQL did not start'
-    as_postgres "$bin/pgbench" -q -i -s 1 -h "$scratch/data" -p 7432 postgres >>"$scratch/server.log" 2>&1
+    start_postgres -c fsync=on
     load=("$scratch/load" postgres "$scratch/data/.s.PGSQL.7432" 8)
-}
-
-as_postgres() {
-    (cd / && exec setpriv --reuid=postgres --regid=postgres --clear-groups "$@")
-}
-
-answers() { # PID BIN
-    "$2/pg_isready" -q -h "$scratch/data" -p 7432
 }
 
 start_condition() { # NAME

@@ -3,14 +3,16 @@
 # The permanent cost of `wallprof watch`: the pause while it attaches, and its own CPU time and memory. Its cost for the
 # latency tail of other programs: benches/tail.sh.
 #
-# usage: benches/watch.sh [-r ROUNDS] [-s SECONDS] [-c CPU] [-w WALLPROF] [attach|idle|all]
+# usage: benches/watch.sh [-r ROUNDS] [-s SECONDS] [-c CPU] [-w WALLPROF] [attach|idle|views|all]
 #
 #   attach  the longest delay of a running cyclictest of priority 80, without anything and while a watcher attaches,
 #           interleaved
 #   idle    CPU time of `watch -a` for a minute in which nothing else is done, from half a minute after its start on, and its
 #           memory
+#   views   CPU time of `watch -a` and `top -a` side by side, their children included, for two minutes in which nothing
+#           else is done and for some of `perf bench sched pipe`, from half a minute after their start on
 #
-# Needs root; rt-tests. Numbers are meaningful on an idle machine only.
+# Needs root; rt-tests, for views tmux and perf. Numbers are meaningful on an idle machine only.
 set -euo pipefail
 
 rounds=7
@@ -90,6 +92,35 @@ measure_idle() {
     stop_watcher
 }
 
+# CPU time of all threads of a process so far and of its children that ended, in ms.
+with_children_ms() { # PID
+    awk -v hz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); print int(($12 + $13 + $14 + $15) * 1000 / hz) }' "/proc/$1/stat"
+}
+
+measure_views() {
+    local pids load name at before after names=(watch top)
+    have tmux || fail 'tmux is not installed: apt-get install tmux'
+    start_watcher
+    tmux -S "$scratch/tmux" new-session -d -x 80 -y 24 "exec $wallprof top -a"
+    sleep 30
+    pids=("$tool" "$(tmux -S "$scratch/tmux" list-panes -F '#{pane_pid}')")
+    [[ -n ${pids[1]} ]] || fail 'top has ended'
+    for load in 'sleep 120' 'perf bench sched pipe -l 6000000'; do
+        before=() after=()
+        for name in "${pids[@]}"; do before+=("$(with_children_ms "$name")"); done
+        before+=("$(now_ms)")
+        $load >"$scratch/load" 2>&1
+        for name in "${pids[@]}"; do after+=("$(with_children_ms "$name")"); done
+        after+=("$(now_ms)")
+        for at in 0 1; do
+            print_fact "beside $load: ${names[at]}" "$(awk -v ms=$((after[at] - before[at])) \
+                -v wall=$((after[2] - before[2])) 'BEGIN { printf "%.3f", 100 * ms / wall }')" '% of one CPU'
+        done
+    done
+    tmux -S "$scratch/tmux" send-keys q
+    stop_watcher
+}
+
 # --- main ---
 
 enter_own_mounts "$@"
@@ -99,7 +130,7 @@ while getopts 'r:s:c:w:' option; do
     s) seconds=$OPTARG ;;
     c) cpu=$OPTARG ;;
     w) wallprof=$OPTARG ;;
-    *) fail 'usage: watch.sh [-r ROUNDS] [-s SECONDS] [-c CPU] [-w WALLPROF] [attach|idle|all]' ;;
+    *) fail 'usage: watch.sh [-r ROUNDS] [-s SECONDS] [-c CPU] [-w WALLPROF] [attach|idle|views|all]' ;;
     esac
 done
 shift $((OPTIND - 1))
@@ -109,10 +140,10 @@ scratch=$(mktemp -d /var/tmp/wallprof-watch.XXXXXX)
 trap 'rm -rf "$scratch"' EXIT
 describe_machine
 case ${1:-all} in
-attach | idle) "measure_$1" ;;
+attach | idle | views) "measure_$1" ;;
 all)
     measure_idle
     measure_attach
     ;;
-*) fail "there is no part $1: give attach, idle or all" ;;
+*) fail "there is no part $1: give attach, idle, views or all" ;;
 esac
