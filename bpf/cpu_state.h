@@ -39,6 +39,8 @@ struct interval {
     bool preempted; /* or new: it did not block */
     bool is_new;    /* created, and waited for its first CPU */
     bool woken;
+    bool idle; /* it waited at an idle place */
+    bool emitted;
 };
 
 struct cpu_state {

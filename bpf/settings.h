@@ -35,9 +35,10 @@ volatile u64 voluntary_stall_ns = 100000;
 volatile u64 stall_ns = 100000;
 /* The shortest stall that the user asked for. It can change while a service runs. */
 volatile u64 min_stall_ns = 100000;
-/* A wait of at least `stack_ns` gets its own stacks. Shorter ones get stacks when they have added up to
- * `carry_ns`, or to `voluntary_carry_ns` if they are voluntary. One sample in `sample_stride` takes its
- * stacks. User space raises all four to keep to a budget. */
+/* A wait of at least `stack_ns` gets its own stacks, and so does one that is emitted. Shorter ones get stacks
+ * when they have added up to `carry_ns`, or to `voluntary_carry_ns` if they are voluntary. One sample in
+ * `sample_stride` takes its stacks. User space raises all four to keep to a budget, and `stack_ns` with
+ * `stall_ns`. */
 volatile u64 stack_ns = 100000;
 volatile u64 carry_ns = 1000000;
 volatile u64 voluntary_carry_ns = 10000000;

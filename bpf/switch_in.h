@@ -151,6 +151,7 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
     interval->preempted = t->activity != ACTIVITY_BLOCKED;
     interval->is_new = t->activity == ACTIVITY_NEW;
     interval->woken = !interval->preempted && t->wake_ns > t->run_ns;
+    interval->idle = t->idle;
     awake = since_wakeup(t, now);
     off = now - t->since;
     waited = delay - t->delay_seen;
@@ -198,12 +199,13 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
         stacked = wants_stack(t, reason, 0) || wants_stack(t, CARRIED_RUNNABLE, 0);
     }
     late = is_late_wait(t, interval);
-    if (stacked || late || off >= stack_ns)
+    if (likely(!t->faulting) && (stacked || off >= min_stall_ns) && cpu_wanted(interval->cpu))
+        interval->emitted = is_emitted(task, t, interval, stacked);
+    if (stacked || late || interval->emitted || off >= own_stack_ns(interval->idle))
         take_interval_stack(ctx, t, interval);
     if (unlikely(t->faulting))
         resume_fault(t, interval);
-    else if ((stacked || off >= min_stall_ns) && cpu_wanted(interval->cpu) &&
-             is_emitted(task, t, interval, stacked))
+    else if (interval->emitted)
         emit_stall(task, t, interval);
     else if (unlikely(late))
         emit_late_wait(t, interval);

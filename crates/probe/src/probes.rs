@@ -48,9 +48,11 @@ pub struct Probes {
     pace: Pace,
 }
 
-/// Unstacked off-CPU time of one state that a thread may gather before a stack must carry it, at full detail.
+/// Which waits get stacks, at full detail: from which length on each, and the unstacked off-CPU time of one state that a
+/// thread may gather before a stack must carry it.
 #[derive(Clone, Copy)]
 struct Pace {
+    stack_ns: u64,
     carry_ns: u64,
     voluntary_carry_ns: u64,
 }
@@ -185,11 +187,12 @@ impl Probes {
     }
 
     /// From now on only waits of at least this length are emitted one by one; voluntary ones have a threshold
-    /// of their own.
+    /// of their own. Those that are only counted get stacks when they have added up.
     pub fn set_thresholds(&mut self, stall_ns: u64, voluntary_stall_ns: u64) {
         if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
             data.stall_ns = stall_ns;
             data.voluntary_stall_ns = voluntary_stall_ns;
+            data.stack_ns = self.pace.stack_ns.max(stall_ns);
         }
     }
 
@@ -245,7 +248,8 @@ impl Probes {
         if let Some(data) = self.skeleton.maps.data_data.as_deref_mut() {
             let stride = u64::from(stride.max(1));
             data.sample_stride = stride;
-            data.stack_ns = stack_ns;
+            self.pace.stack_ns = stack_ns;
+            data.stack_ns = stack_ns.max(data.stall_ns);
             data.carry_ns = self.pace.carry_ns.saturating_mul(stride);
             data.voluntary_carry_ns = self.pace.voluntary_carry_ns.saturating_mul(stride);
         }
@@ -397,6 +401,7 @@ impl Pace {
     fn of(skeleton: &WallprofSkel<'_>) -> Self {
         let data = skeleton.maps.data_data.as_deref();
         Pace {
+            stack_ns: data.map_or(0, |data| data.stack_ns),
             carry_ns: data.map_or(0, |data| data.carry_ns),
             voluntary_carry_ns: data.map_or(0, |data| data.voluntary_carry_ns),
         }
