@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 
 use wallprof_analysis::Interpreted;
+use wallprof_model::Loss;
 use wallprof_model::profile::RecordingInfo;
 
 use crate::line::cut;
@@ -33,10 +34,26 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, style: &Style) ->
             writeln!(out, "{}", cut(advice, columns, style))?;
         }
     }
+    if let Some(lost) = lost_stalls(report) {
+        writeln!(out, "{}", style.paint(Ink::Warning, &cut(&lost, columns, style)))?;
+    }
     if !report.info.ended_cleanly {
         writeln!(out, "{}", style.paint(Ink::Warning, RecordingInfo::NO_END))?;
     }
     Ok(())
+}
+
+/// A hint that findings and groups of stalls tell less than the ledger, where one stall in a hundred was lost.
+fn lost_stalls(report: &Report<'_>) -> Option<String> {
+    let lost = |loss: Loss| report.info.losses.get(loss.name()).copied().unwrap_or(0);
+    let lost = lost(Loss::StallsRingFull).saturating_add(lost(Loss::StallsOfUnknownThreads));
+    let all = report.stalls.count.saturating_add(report.stalls.voluntary).saturating_add(lost);
+    let is_much = lost > 0 && lost.saturating_mul(100) >= all;
+    is_much.then(|| format!("{} lost: findings say too little, the ledger is complete", were(lost)))
+}
+
+fn were(lost: u64) -> String {
+    format!("{} {}", counted(lost, "stall", "stalls"), if lost == 1 { "was" } else { "were" })
 }
 
 fn what(report: &Report<'_>, style: &Style) -> String {
