@@ -136,6 +136,8 @@ pub struct Woken {
     /// What its process called itself at the time.
     pub title: Option<Arc<str>>,
     pub site: Option<Arc<Site>>,
+    /// Whether that was an answer of a process that serves a file system (FUSE).
+    pub serves_files: bool,
 }
 
 /// A lock that a thread waited for.
@@ -260,6 +262,23 @@ impl Case {
         let StallReason::Blocked(_) = self.reason else { return None };
         let said = self.meaning.as_ref().filter(|said| said.software.as_deref() == Some(LINUX) && !said.idle);
         said.map(|meaning| &*meaning.name)
+    }
+
+    /// Whether a process that serves a file system (FUSE) read what it waited for, which looks like a wait for a disk:
+    /// pages are read without a function of FUSE in the waiting thread's stack.
+    pub fn is_read_by_a_process(&self) -> bool {
+        let is_for_pages = self.is_major() || self.reason == StallReason::Blocked(Reason::Disk);
+        is_for_pages && self.waker.as_ref().is_some_and(|waker| waker.serves_files)
+    }
+
+    /// The file that its call or its page fault was for.
+    pub fn read_file(&self) -> Option<&Arc<str>> {
+        self.file.as_ref().or_else(|| self.fault.as_ref()?.file.as_ref())
+    }
+
+    /// Whether it is a page fault that read a page in.
+    pub fn is_major(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| fault.major)
     }
 
     /// What its software calls it, where a rule says so.

@@ -13,6 +13,7 @@ use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget};
 use wallprof_meaning::by_stack::ByStack;
 use wallprof_meaning::interner::Interner;
 use wallprof_meaning::site::{self, Site, Sites};
+use wallprof_meaning::waits::is_answer_of_file_server;
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::event::{Access, Fault};
 use wallprof_model::profile::{
@@ -200,6 +201,7 @@ pub struct Collector {
     equal_callers: Interner<Callers>,
     in_allocator: ByStack<bool>,
     kernel_places: ByStack<Option<Arc<str>>>,
+    serves_files: ByStack<bool>,
     /// Of reading and of writing faults.
     fault_waits: ByStack<[Option<FaultWait>; 2]>,
 }
@@ -295,6 +297,10 @@ impl Collector {
                 by: waker.thread.as_ref().map(|thread| self.party(thread)),
                 title: waker.thread.as_ref().and_then(|thread| self.title(thread)),
                 site: self.sites.of(waker.user.as_ref(), waker.kernel.as_ref()),
+                serves_files: waker
+                    .kernel
+                    .as_ref()
+                    .is_some_and(|kernel| self.serves_files.get(kernel, is_answer_of_file_server)),
             }),
             owner_callers: self.callers(stall.owner_sample.as_ref().map(|(_, stack)| stack)),
             lock: stall.lock.as_ref().map(|lock| Held {

@@ -56,11 +56,16 @@ pub(super) fn no_holder(cases: &[&Case], known_ns: u64) -> String {
     }
 }
 
-/// `: interrupts ended it for 74 % of that time`, of waits for what nobody holds.
+/// `: interrupts ended it for 74 % of that time`, of waits for what nobody holds; `: timers` where the thread had asked
+/// for no more time.
 pub(super) fn no_end(cases: &[&Case], known_ns: u64) -> String {
     let whole_ns = waited_ns(cases);
     let of = |ns: u64| wording::percent(ns, whole_ns);
+    let timed_out_ns = part_ns(cases, Case::timed_out);
     match (is_interrupted(cases), known_ns) {
+        (true, _) if is_most(timed_out_ns, whole_ns) => {
+            format!(": timers ended it for {} of that time", of(timed_out_ns))
+        }
         (true, _) => format!(": interrupts ended it for {} of that time", of(interrupted_ns(cases))),
         (false, 0) => String::new(),
         (false, _) => {
@@ -185,6 +190,16 @@ mod tests {
             found.ends_with("up to 40.0 ms: thread-2 held it and released it in release_order."),
             "{found}"
         );
+    }
+
+    #[test]
+    fn timeouts_that_ended_waits_are_timers() {
+        let slept = |id| StallRecord {
+            asked_ns: Some(40 * MS),
+            ..by_interrupt(wait(id, 1, "write stall", false, 40 * MS))
+        };
+        let found = title((1..=3).map(slept));
+        assert!(found.ends_with("up to 40.0 ms: timers ended it for 100 % of that time."), "{found}");
     }
 
     #[test]

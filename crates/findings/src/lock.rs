@@ -35,6 +35,9 @@ const MOST_HOLDERS: usize = 64;
 /// Threads hold a lock in turn where they end one of this many parts of their own waiting for it.
 const IN_TURN: u64 = 2;
 
+/// The fewest threads that wait where two of them are said to have had the lock.
+const FEWEST_BESIDE_TWO: usize = 4;
+
 /// The fewest waits for results that are worth a finding, and the part of the threads' time: a program waits for its tasks
 /// once at its end, and a client for its answers now and then.
 const LEAST_RESULTS: u64 = 8;
@@ -78,7 +81,7 @@ pub(super) fn what(cases: &[&Case]) -> String {
 /// The same of waits that a rule names.
 pub(super) fn named(name: &str) -> String {
     if name.starts_with(OF_SEVERAL)
-        || ["lock", "key", "virtual thread", FUTURE, LATCH].iter().any(|noun| name.ends_with(noun))
+        || ["lock", "key", "virtual thread", "stall", FUTURE, LATCH].iter().any(|noun| name.ends_with(noun))
     {
         // `a unique key`
         let article = if name.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
@@ -215,7 +218,7 @@ fn handed(cases: &[&Case], evidence: &Evidence) -> String {
         });
     };
     let release = wording::spot(release_of_holder(&times, cases, evidence).as_ref());
-    let titled = titled(holder, cases);
+    let titled = with_title(holder, cases);
     let is_one = longest_ns > waited_ns / 2;
     if !has_meaning || !has_holder {
         let did = if has_meaning { "ended it" } else { released };
@@ -239,7 +242,13 @@ fn handed(cases: &[&Case], evidence: &Evidence) -> String {
     };
     if is_in_turn(&times, cases) {
         let away = away(cases, evidence, None).replacen(", itself", ", each", 1);
-        return with_end(format!(": they {held} in turn{away}"), &released);
+        let held = match two_holders(&times, cases) {
+            Some([first, second]) => {
+                format!("{} and {} {held}", with_title(first, cases), with_title(second, cases))
+            }
+            None => format!("they {held} in turn"),
+        };
+        return with_end(format!(": {held}{away}"), &released);
     }
     if !is_one {
         let share = wording::percent(longest_ns, waited_ns);
@@ -322,6 +331,17 @@ fn is_in_turn(times: &Tally<Party>, cases: &[&Case]) -> bool {
     let by_waiter = |party: &Party| party.key.is_some_and(|holder| waiters.contains(&holder));
     let by_waiters = times.ranked().into_iter().filter(|(party, _)| by_waiter(party));
     longest_ns <= whole_ns / 2 && is_share(by_waiters.map(|(_, ns)| ns).sum(), IN_TURN, whole_ns)
+}
+
+/// The two threads that had the locks for nearly all of the time, where more threads than these waited: of rows or tables
+/// that are waited for at one place each has one.
+fn two_holders<'t>(times: &'t Tally<Party>, cases: &[&Case]) -> Option<[&'t Party; 2]> {
+    let waiters: HashSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
+    let ranked = times.ranked();
+    let [(first, first_ns), (second, second_ns), ..] = ranked.as_slice() else { return None };
+    let is_most = |ns: u64| u128::from(ns) * 5 >= u128::from(known::waited_ns(cases)) * 4;
+    (waiters.len() >= FEWEST_BESIDE_TWO && is_most(first_ns.saturating_add(*second_ns)))
+        .then_some([*first, *second])
 }
 
 /// The thread of the interpreter that ran for most of the waits: it had the lock, without which it could not. Ruby
@@ -417,7 +437,7 @@ fn owner_name<'c>(cases: &[&'c Case]) -> Option<(String, Option<&'c Party>)> {
 }
 
 /// The thread that ended waits, with what its process called itself.
-fn titled(waker: &Party, cases: &[&Case]) -> String {
+fn with_title(waker: &Party, cases: &[&Case]) -> String {
     let by_it: Vec<&Case> = cases.iter().copied().filter(|case| case.waited_for() == Some(waker)).collect();
     let title = mostly(&by_it, |case| case.title_waited_for().cloned());
     match cases.first() {

@@ -32,6 +32,11 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 const PINNED_ADVICE: &str = "Take a ReentrantLock in place of `synchronized` around calls that wait, or run Java 24, \
     so that the thread leaves its carrier to others.";
 
+/// The causes that RocksDB writes into its LOG (`Stalling writes because`), and LevelDB has, too.
+const WRITE_STALL_ADVICE: &str = "The database lets writers wait until its flushes and compactions have caught up; RocksDB's \
+    LOG says which (`Stalling writes because`). More background jobs, larger write buffers, higher limits for files of \
+    level 0, a faster disk, or fewer writes at a time.";
+
 pub(super) const SPACE_ADVICE: &str = "Let the readers take what they read faster, or let there be more of them. More space helps \
     where they are slow for moments only.";
 
@@ -109,6 +114,9 @@ fn advice(cases: &[&Case], evidence: &Evidence) -> String {
     if let Some(meaning) = meaning.filter(|meaning| !meaning.holder) {
         if &*meaning.name == "pinned virtual thread" {
             return PINNED_ADVICE.to_owned();
+        }
+        if &*meaning.name == "write stall" {
+            return WRITE_STALL_ADVICE.to_owned();
         }
         if &*meaning.name == SEND_BUFFER {
             return network_wait::ADVICE_ON_SPACE.to_owned();
@@ -317,6 +325,13 @@ mod tests {
     }
 
     #[test]
+    fn stalled_writes_wait_for_the_database() {
+        let found = Fixture::only_finding([said(1, "write stall", false, 25_000_000)]);
+        assert!(found.title.contains("waited for a write stall in take_order"), "{}", found.title);
+        assert!(found.advice.contains("compactions"), "{}", found.advice);
+    }
+
+    #[test]
     fn what_is_no_lock_is_not_held() {
         let found = Fixture::only_finding([said(1, "DNS", false, 25_000_000)]);
         assert!(
@@ -397,6 +412,17 @@ mod tests {
         assert!(title.contains(expected), "{title}");
         let title = ended_by(&[(1, 2), (1, 2), (1, 2), (1, 4), (1, 5)]);
         assert!(title.ends_with(": thread-2 held it and released it in release_order."), "{title}");
+    }
+
+    #[test]
+    fn two_that_hold_what_others_wait_for_too_are_named() {
+        let title = ended_by(&[(3, 1), (4, 1), (5, 2), (6, 2), (1, 2), (2, 1)]);
+        let expected = ": thread-1 and thread-2 held it and released it in release_order.";
+        assert!(title.ends_with(expected), "{title}");
+        let title = ended_by(&[(3, 1), (4, 1), (5, 2), (6, 2), (1, 6), (2, 5)]);
+        assert!(title.ends_with(": they held it in turn and released it in release_order."), "{title}");
+        let title = ended_by(&[(1, 2), (2, 1)]);
+        assert!(title.ends_with(": they held it in turn and released it in release_order."), "{title}");
     }
 
     #[test]

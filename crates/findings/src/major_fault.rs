@@ -44,7 +44,7 @@ const SHORTAGE_ADVICE: &str =
 const NEARBY_NS: u64 = 1_000_000_000;
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
-    let is_major = |case: &&Case| case.fault.as_ref().is_some_and(|fault| fault.major) && !reported.has(case);
+    let is_major = |case: &&Case| case.is_major() && !case.is_read_by_a_process() && !reported.has(case);
     let files = grouped(evidence.cases().filter(is_major), |case| (evidence.program(case), file(case)));
     files.into_values().filter_map(|cases| conclude(cases, evidence)).collect()
 }

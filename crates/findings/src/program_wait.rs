@@ -4,8 +4,10 @@
 //! is full, a child between vfork and exec. Names that program, and what it did meanwhile if it is recorded.
 //!
 //! One finding a program and kind of wait, where waits of 10 ms or longer took a hundredth of the threads'
-//! time, or one took 20 ms. Waits for space in a queue count however short they are, where they took a twentieth of the
-//! time: a queue that is full again and again has a reader that is too slow for its writers.
+//! time, or one took 20 ms, or where all of them took half of the time. Waits for space in a queue count however short
+//! they are, where they took a twentieth of the time: a queue that is full again and again has a reader that is too slow
+//! for its writers. Page faults that such a file system serves have a finding of their own, with the limits of
+//! `major-fault`.
 //!
 //! False positives: a program that reads large amounts through a file system in user space, as its task is.
 
@@ -14,7 +16,7 @@ use wallprof_meaning::waits::FILE_SERVER;
 use super::case::{Case, grouped, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::{Delays, SHORTEST_BLOCK_NS};
+use super::limits::{Delays, SHORTEST_BLOCK_NS, is_share, wall_ns};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{other_end, wording};
 
@@ -108,11 +110,18 @@ const KINDS: [Kind; 12] = [
     },
 ];
 
+/// The part of the threads' time that waits take which are a finding however short each is.
+const MOST_PART: u64 = 2;
+
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let is_one = |case: &&Case| !case.voluntary && !reported.has(case);
     let of_kind = |kind: &'static Kind| {
-        let said = evidence.cases().filter(|case| case.kernel_said() == Some(kind.meaning));
-        let programs = grouped(said.filter(is_one), |case| evidence.program(case));
+        let is_of_kind = |case: &&Case| match case.kernel_said() {
+            Some(said) => said == kind.meaning,
+            None => kind.meaning == FILE_SERVER && case.is_read_by_a_process(),
+        };
+        let waits = evidence.cases().filter(is_of_kind).filter(is_one);
+        let programs = grouped(waits, |case| (evidence.program(case), case.is_major()));
         programs.into_values().filter_map(move |cases| conclude(kind, cases, evidence))
     };
     KINDS.iter().flat_map(of_kind).collect()
@@ -123,10 +132,19 @@ fn conclude<'e>(kind: &Kind, cases: Vec<&'e Case>, evidence: &Evidence) -> Optio
     let long: Vec<&Case> = cases.iter().copied().filter(is_long).collect();
     let of_all = || {
         let delays = Delays::over(&cases, Case::duration_ns);
-        Problem::frequent(cases.clone(), delays, evidence).filter(|_| QUEUES.contains(&kind.meaning))
+        let is_enough = |problem: &Problem<'_>| {
+            let half = || is_share(delays.total_ns, MOST_PART, wall_ns(evidence, &problem.threads));
+            QUEUES.contains(&kind.meaning) || half()
+        };
+        Problem::frequent(cases.clone(), delays, evidence).filter(is_enough)
     };
     let delays = Delays::over(&long, Case::duration_ns);
-    let problem = of_all().or_else(|| Problem::heavy(long, delays, evidence))?;
+    let problem = if cases.iter().any(|case| case.is_major()) {
+        let delays = Delays::over(&cases, Case::without_run_queue_ns);
+        Problem::unusual(cases, delays, evidence)?
+    } else {
+        of_all().or_else(|| Problem::heavy(long, delays, evidence))?
+    };
     let (cases, delays) = (&problem.cases, problem.delays);
     let call = mostly(cases, |case| case.syscall.clone()).map(|call| format!(" ({call})"));
     let title = format!(
@@ -144,7 +162,7 @@ fn conclude<'e>(kind: &Kind, cases: Vec<&'e Case>, evidence: &Evidence) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Fixture, at, case, thread_ref, untracked, woken_by};
+    use super::super::fixture::{Fixture, at, case, fault, stack, thread_ref, untracked, woken_by};
     use super::*;
     use std::sync::Arc;
 
@@ -210,6 +228,43 @@ mod tests {
         assert_eq!(found.rule, RULE.name);
         let what = "waited for a file system in user space (FUSE) (read) on index in work";
         assert!(found.title.contains(what), "{}", found.title);
+    }
+
+    fn answered(fault: StallRecord) -> StallRecord {
+        let kernel = Some(stack(&["try_to_wake_up", "fuse_request_end", "fuse_dev_do_write", "do_writev"]));
+        let thread = Some(untracked("slowfs"));
+        StallRecord { waker: Some(WakerRecord { thread, kernel, ..woken_by(2, "answer") }), ..fault }
+    }
+
+    #[test]
+    fn page_fault_that_a_process_serves_is_no_wait_for_a_disk() {
+        let served = |id| answered(fault(id, 1, true, 30 * MS));
+        let found = Fixture::only_finding((1..=10).map(served));
+        assert_eq!(found.rule, RULE.name);
+        assert_eq!(
+            found.title,
+            "thread-1 of app waited for a file system in user space (FUSE) on prices.idx in work (called by main) 10 \
+             times, 300 ms in all, up to 30.0 ms: slowfs 900 ended it in answer."
+        );
+        let short = Fixture::only_finding((1..=50).map(|id| answered(fault(id, 1, true, MS))));
+        assert_eq!((short.rule.as_str(), short.count), (RULE.name, 50));
+        assert_eq!(Fixture::findings((1..=4).map(|id| answered(fault(id, 1, true, MS / 5)))), []);
+    }
+
+    #[test]
+    fn pages_that_a_process_reads_ahead_are_no_wait_for_a_disk() {
+        let read = |id| answered(case(id, 1, StallReason::Blocked(Reason::Disk), 30 * MS));
+        assert_eq!(Fixture::only_finding((1..=10).map(read)).rule, RULE.name);
+        let by_disk = |id| case(id, 1, StallReason::Blocked(Reason::Disk), 30 * MS);
+        assert_ne!(Fixture::only_finding((1..=10).map(by_disk)).rule, RULE.name);
+    }
+
+    #[test]
+    fn short_waits_that_take_half_of_the_time_are_one() {
+        let read = |id| StallRecord { meaning: meaning(FILE_SERVER), ..scanned(id, MS) };
+        let found = Fixture::only_finding((1..=6_000).map(read));
+        assert_eq!((found.rule.as_str(), found.count), (RULE.name, 6_000));
+        assert_eq!(Fixture::findings((1..=4_000).map(read)), []);
     }
 
     #[test]

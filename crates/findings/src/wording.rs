@@ -229,8 +229,8 @@ pub(super) fn spot(site: Option<&Arc<Site>>) -> String {
 
 /// ` on journal`, ` on journal and 2 other files`; nothing where none is known.
 pub(super) fn files(cases: &[&Case]) -> String {
-    let Some(most) = mostly(cases, |case| case.file.clone()) else { return String::new() };
-    let all: BTreeSet<_> = cases.iter().filter_map(|case| case.file.as_ref()).collect();
+    let Some(most) = mostly(cases, |case| case.read_file().cloned()) else { return String::new() };
+    let all: BTreeSet<_> = cases.iter().filter_map(|case| case.read_file()).collect();
     let others = match all.len() {
         1 => String::new(),
         2 => " and another file".into(),

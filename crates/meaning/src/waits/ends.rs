@@ -20,7 +20,7 @@ pub(super) const DISK_ENDS: [&str; 4] =
 const WORKERS: [&str; 3] = ["io_wq_worker", "io_worker_handle_work", "io_wq_submit_work"];
 
 /// Functions with which an answer of a process ends a request to its file system.
-pub(super) const FUSE_ENDS: [&str; 2] = ["fuse_request_end", "fuse_dev_do_write"];
+const FUSE_ENDS: [&str; 2] = ["fuse_request_end", "fuse_dev_do_write"];
 
 /// The least share of a place's waited time that they end. A server's loop waits for a disk and for clients.
 const LEAST_SHARE: u128 = 50;
@@ -60,13 +60,12 @@ impl Ends {
         *sum = sum.saturating_add(ns);
     }
 
-    /// The places whose waits end in these functions, for half of the time or more.
-    pub fn in_functions<E>(
+    /// The places whose waits a process that serves a file system ends, for half of the time or more.
+    pub fn by_file_servers<E>(
         &self,
-        functions: &[&str],
         resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
     ) -> Result<Vec<Place>, E> {
-        self.ended(functions, |_| 0, resolve)
+        self.ended(&FUSE_ENDS, |_| 0, resolve)
     }
 
     /// The places whose waits a disk ends, for half of the time or more. `disk_ns`: how long a thread waited for a
@@ -126,6 +125,11 @@ impl By {
     }
 }
 
+/// Whether an answer of a process that serves a file system (FUSE) ended a wait: the kernel stack of the wakeup.
+pub fn is_answer_of_file_server(waker_kernel: &ResolvedStack) -> bool {
+    has_one_of(&FUSE_ENDS, waker_kernel)
+}
+
 fn has_one_of(functions: &[&str], stack: &ResolvedStack) -> bool {
     let mut symbols =
         stack.frames.iter().flat_map(|frame| &frame.lines).filter_map(|line| line.symbol.as_deref());
@@ -172,7 +176,7 @@ mod tests {
         assert!(!is_found(&[(Some(10), 100)]), "the worker computed, or waited for something else");
         let mut ends = Ends::default();
         ends.add(PLACE, Some(StackId(10)), Some(WORKER), 90);
-        assert!(matches!(ends.in_functions(&FUSE_ENDS, resolve).as_deref(), Ok([])));
+        assert!(matches!(ends.by_file_servers(resolve).as_deref(), Ok([])));
         assert!(matches!(ends.by_disks(|_| 0, resolve).as_deref(), Ok([])));
     }
 

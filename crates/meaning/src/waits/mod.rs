@@ -34,7 +34,8 @@ use wallprof_model::{
 use crate::java;
 use after_sleep::AfterSleep;
 pub use chain::{Link, Timing, known_beside, timing, timing_beside, timing_of_parked};
-use ends::{Ends, FUSE_ENDS};
+use ends::Ends;
+pub use ends::is_answer_of_file_server;
 pub use functions::{FunctionId, Functions};
 pub use judge::{Shares, judge, median_depth};
 use rules::Matcher;
@@ -386,7 +387,7 @@ impl Waits {
         let disk_ns = |thread| disk_ns.get(&thread).copied().unwrap_or(0);
         let mut for_disks = self.poll_ends.by_disks(disk_ns, &mut resolve)?;
         for_disks.retain(is_unnamed);
-        let mut for_servers = self.other_ends.in_functions(&FUSE_ENDS, &mut resolve)?;
+        let mut for_servers = self.other_ends.by_file_servers(&mut resolve)?;
         for_servers.retain(is_unnamed);
         let others = turns.uses.iter().filter(|(_, what)| what.is_some()).map(|&(at, _)| at).collect();
         let mut search =

@@ -175,10 +175,10 @@ matrix! {
     fast_supervisor: Part { args: &["-k", "seccomp", "-q"], ..healthy("kernel_waits") },
     fuse: Part { args: &["-k", "fuse"], needs: Needs::LongWaits, ..part("kernel_waits", "program-wait") },
     fast_file_server: Part { args: &["-k", "fuse", "-q"], ..healthy("kernel_waits") },
-    // The first touch reads the page.
+    // The first touch reads the page, which a process serves.
     store: Part {
         args: &["-k", "store"],
-        also: &["major-fault"],
+        also: &["program-wait"],
         needs: Needs::LongWaits,
         ..part("kernel_waits", "slow-fault")
     },
