@@ -104,6 +104,19 @@ fn moved_track(track: &CounterTrack, stall: &Range<MonoNs>) -> Option<CounterMov
     })
 }
 
+/// The largest of the values that a level has in a stall, where that leaves what it usually has: what it had for most of the
+/// second before. A stall of that second is no part of the usual.
+pub(crate) fn unusual_peak(track: &CounterTrack, stall: &Range<MonoNs>) -> Option<f64> {
+    let around = level_around(&track.points, stall)?;
+    let steps = (0..AROUND_NS / STEP_NS).map(|back| stall.start.0.checked_sub(back * STEP_NS));
+    let mut held: Vec<f64> = steps.map_while(|at| held_at(&track.points, MonoNs(at?))).collect();
+    held.sort_by(f64::total_cmp);
+    let usual = *held.get(held.len() * 3 / 5)?;
+    let peak = around.at.iter().copied().max_by(f64::total_cmp)?;
+    let enough = (peak / 10.0).max(least(track.counter.kind, track.counter.unit));
+    (peak - usual >= enough).then_some(peak)
+}
+
 /// A smaller move is ignored.
 fn least(kind: CounterKind, unit: CounterUnit) -> f64 {
     match (kind, unit) {

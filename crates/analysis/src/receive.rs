@@ -10,7 +10,7 @@ use std::ops::Range;
 use wallprof_model::MonoNs;
 use wallprof_model::counter::{CounterKind, CounterTrack};
 
-use crate::counters::{moved, time_around};
+use crate::counters::{time_around, unusual_peak};
 
 /// In a shorter stall little of what grew between two readings grew meanwhile.
 const LEAST_STALL_NS: u64 = 10_000_000;
@@ -66,17 +66,25 @@ pub fn backlog<'a>(
     let theirs = tracks.into_iter().filter(|track| reads_counter(&track.counter.name));
     let tracks: Vec<CounterTrack> = theirs.map(|track| around(track, &stall)).collect();
     let mut found = Backlog { queue: None, dropped: 0, between: stall.clone() };
-    for moved in moved(&tracks, stall.clone()) {
-        let Some(track) = tracks.iter().find(|track| track.counter.name == moved.name) else { continue };
+    for track in &tracks {
         let [before, after] = readings(track, &stall);
-        found.between = found.between.start.min(before.0)..found.between.end.max(after.0);
-        match queue_name(&moved.name) {
-            None => found.dropped += (after.1 - before.1).max(0.0) as u64,
-            Some(name) if moved.at > before.1 && found.queue.is_none() => {
-                let is_bytes = moved.name != "tcp.backlog";
-                found.queue = Some(Queue { name, is_bytes, before: before.1 as u64, at: moved.at as u64 });
+        let is_one = match queue_name(&track.counter.name) {
+            None => {
+                let dropped = (after.1 - before.1).max(0.0) as u64;
+                found.dropped += dropped;
+                dropped > 0
             }
-            Some(_) => {}
+            Some(name) => {
+                let at = unusual_peak(track, &stall).filter(|at| *at > before.1);
+                let is_bytes = track.counter.name != "tcp.backlog";
+                let queue = at.map(|at| Queue { name, is_bytes, before: before.1 as u64, at: at as u64 });
+                let is_one = queue.is_some();
+                found.queue = [found.queue.take(), queue].into_iter().flatten().max_by_key(Queue::grown);
+                is_one
+            }
+        };
+        if is_one {
+            found.between = found.between.start.min(before.0)..found.between.end.max(after.0);
         }
     }
     (found.queue.is_some() || found.dropped > 0).then_some(found)
@@ -105,6 +113,11 @@ fn readings(track: &CounterTrack, stall: &Range<MonoNs>) -> [(MonoNs, f64); 2] {
 }
 
 impl Queue {
+    /// Bytes before connections: a queue of connections grows where the same process does not accept.
+    fn grown(&self) -> (bool, u64) {
+        (self.is_bytes, self.at.saturating_sub(self.before))
+    }
+
     /// `0 B to 208 KiB`.
     fn growth(&self) -> String {
         let value = |value: u64| match value {
@@ -182,6 +195,25 @@ mod tests {
             track("memory.free", &[(1_000, 9e9), (5_100, 1e6)]),
         ];
         assert_eq!(stalled(&tracks), None);
+    }
+
+    #[test]
+    fn stalls_that_follow_each_other_within_a_second_have_each_their_drops() {
+        let queue = (0..20)
+            .flat_map(|n| [(4_000 + n * 500, 0.0), (4_120 + n * 500, 130_000.0), (4_200 + n * 500, 0.0)]);
+        let drops = (0..20)
+            .flat_map(|n| [(4_000 + n * 500, n as f64 * 600.0), (4_200 + n * 500, (n + 1) as f64 * 600.0)]);
+        let tracks = [
+            track("udp.queue 10.0.0.1:5000", &queue.collect::<Vec<_>>()),
+            track("udp.drops 10.0.0.1:5000", &drops.collect::<Vec<_>>()),
+        ];
+        for start in [5_020, 5_520, 6_020] {
+            let found = backlog(&tracks, MonoNs(start * MS)..MonoNs((start + 150) * MS)).expect("a backlog");
+            assert_eq!(
+                found.words(),
+                "the receive queue udp 10.0.0.1:5000 grew from 0 B to 127 KiB, and 600 packets were dropped"
+            );
+        }
     }
 
     #[test]
