@@ -74,6 +74,7 @@ pub struct Evidence {
     long_sums: Vec<LongSum>,
     over_budget: Vec<OverBudget>,
     wait_sums: Vec<WaitSum>,
+    fault_sums: Vec<FaultSum>,
     /// By start.
     cases: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
@@ -94,7 +95,26 @@ pub struct WaitRow {
     pub count: u64,
 }
 
+/// The time of a thread in page faults without I/O at one place, over the whole recording.
+#[derive(Clone, Debug)]
+pub struct FaultRow {
+    pub thread: ThreadKey,
+    pub user: Option<ResolvedStack>,
+    pub ns: u64,
+    /// The faults whose stacks were taken. Each stands for those since the last one.
+    pub count: u64,
+}
+
 /// The same, with its place in the program's words.
+#[derive(Debug)]
+pub(super) struct FaultSum {
+    pub thread: ThreadKey,
+    pub site: Option<Arc<Site>>,
+    pub ns: u64,
+    pub count: u64,
+}
+
+/// A [`WaitRow`], with its place in the program's words.
 #[derive(Debug)]
 pub(super) struct WaitSum {
     pub thread: ThreadKey,
@@ -167,6 +187,7 @@ pub struct Surroundings<'r> {
     pub over_budget: &'r [OverBudget],
     /// Waits that [`reads_wait`](super::reads_wait) accepts, of threads that [lost enough](super::is_enough_lost) by them.
     pub waits: &'r [WaitRow],
+    pub faults: &'r [FaultRow],
 }
 
 impl<'r> Surroundings<'r> {
@@ -186,6 +207,7 @@ impl<'r> Surroundings<'r> {
             long_sums: &[],
             over_budget: &[],
             waits: &[],
+            faults: &[],
         }
     }
 }
@@ -224,6 +246,7 @@ impl Collector {
         self.cases.sort_by_key(|case| (case.start, case.id));
         let periods = around.periods.iter().map(|period| self.period(period)).collect();
         let wait_sums = around.waits.iter().map(|row| self.wait_sum(row)).collect();
+        let fault_sums = around.faults.iter().map(|row| self.fault_sum(row)).collect();
         let cases = joined_slices(self.cases);
         let mut by_thread: FastMap<ThreadKey, Vec<usize>> = FastMap::default();
         for (at, case) in cases.iter().enumerate() {
@@ -251,6 +274,7 @@ impl Collector {
             long_sums: around.long_sums.to_vec(),
             over_budget: around.over_budget.to_vec(),
             wait_sums,
+            fault_sums,
             cases,
             by_thread,
         };
@@ -338,6 +362,11 @@ impl Collector {
         let site = self.sites.of(row.user.as_ref(), row.kernel.as_ref());
         let WaitRow { thread, reason, ref meaning, ns, count, .. } = *row;
         WaitSum { thread, reason, meaning: meaning.clone(), site, call, ns, count }
+    }
+
+    fn fault_sum(&mut self, row: &FaultRow) -> FaultSum {
+        let FaultRow { thread, ref user, ns, count } = *row;
+        FaultSum { thread, site: self.sites.of(user.as_ref(), None), ns, count }
     }
 
     fn page_fault(&mut self, fault: &Fault, kernel: Option<&ResolvedStack>) -> PageFault {
@@ -519,6 +548,10 @@ impl Evidence {
     }
 
     /// Of threads that findings may be about.
+    pub(super) fn fault_sums(&self) -> impl Iterator<Item = &FaultSum> {
+        self.fault_sums.iter().filter(|sum| !self.is_left_out(sum.thread))
+    }
+
     pub(super) fn wait_sums(&self) -> impl Iterator<Item = &WaitSum> {
         self.wait_sums.iter().filter(|sum| !self.is_left_out(sum.thread))
     }

@@ -13,7 +13,7 @@ use wallprof_model::profile::{
 use wallprof_model::{EpochSecond, MonoNs, Reason, StallKind, StallReason, ThreadInfo, ThreadKey, ThreadRef};
 use wallprof_testkit::stacks::stall;
 
-use super::{Collector, Evidence, Surroundings, WaitRow, findings};
+use super::{Collector, Evidence, FaultRow, Surroundings, WaitRow, findings};
 
 pub(super) use wallprof_testkit::stacks::{kernel_stack, stack};
 
@@ -35,6 +35,7 @@ pub struct Fixture {
     pub long_sums: Vec<LongSum>,
     pub over_budget: Vec<OverBudget>,
     pub waits: Vec<WaitRow>,
+    pub faults: Vec<FaultRow>,
     pub collector: Collector,
 }
 
@@ -59,6 +60,7 @@ impl Fixture {
             long_sums: Vec::new(),
             over_budget: Vec::new(),
             waits: Vec::new(),
+            faults: Vec::new(),
             collector: Collector::default(),
         }
     }
@@ -83,6 +85,7 @@ impl Fixture {
             long_sums,
             over_budget,
             waits,
+            faults,
         } = self;
         collector.finish(&Surroundings {
             info: &info,
@@ -98,6 +101,7 @@ impl Fixture {
             long_sums: &long_sums,
             over_budget: &over_budget,
             waits: &waits,
+            faults: &faults,
         })
     }
 

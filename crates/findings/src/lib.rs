@@ -51,6 +51,7 @@ mod network_wait;
 mod other_end;
 mod over_budget;
 mod oversleep;
+mod page_faults;
 mod pipe_wait;
 mod pool_exhausted;
 mod preempted;
@@ -73,8 +74,9 @@ use std::cmp::Reverse;
 
 use wallprof_model::profile::Finding;
 
-pub use evidence::{Collector, Evidence, Surroundings, WaitRow};
+pub use evidence::{Collector, Evidence, FaultRow, Surroundings, WaitRow};
 pub use machine::reads_counter;
+pub use page_faults::is_enough_faulted;
 pub use short_waits::{is_enough_lost, reads_wait};
 pub use spec::{Cause, EvidenceKind, RuleSpec};
 
@@ -107,6 +109,7 @@ pub static RULES: &[RuleSpec] = &[
     accept_queue::RULE,
     major_fault::RULE,
     slow_fault::RULE,
+    page_faults::RULE,
     cpu_throttling::RULE,
     steal::RULE,
     cpu_saturated::RULE,

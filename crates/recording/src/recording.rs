@@ -123,6 +123,11 @@ impl Recording {
         self.checked(seconds::read_blocked(self.reader.connection()))
     }
 
+    /// The time of each thread in page faults without I/O, as [`Recording::blocked`].
+    pub fn minor_faults(&self) -> Result<Vec<SampleRow>> {
+        self.checked(seconds::read_minor_faults(self.reader.connection()))
+    }
+
     /// What the waits of a sample mean.
     pub fn meaning(&self, sample: &SampleRow) -> Option<Arc<Meaning>> {
         self.reader.meanings()?.of_place(sample.thread, sample.user, sample.kernel).cloned()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sums by second, which are the buckets of the ledger and the samples. One second is loaded at a time.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 
 use rusqlite::{Connection, Result as SqlResult, Row};
 use wallprof_model::event::{WakerStacks, Weighted};
@@ -135,7 +135,17 @@ fn read_samples(connection: &Connection, second: EpochSecond) -> SqlResult<Vec<S
 
 /// The blocked time of all seconds.
 pub(crate) fn read_blocked(connection: &Connection) -> SqlResult<Vec<SampleRow>> {
-    let first = State::Blocked(Reason::ALL[0]).code();
+    read_sums(connection, State::Blocked(Reason::ALL[0]).code().into()..FIRST_EVENT)
+}
+
+/// The time in page faults without I/O of all seconds.
+pub(crate) fn read_minor_faults(connection: &Connection) -> SqlResult<Vec<SampleRow>> {
+    let code = State::FaultMinor.code().into();
+    read_sums(connection, code..code + 1)
+}
+
+/// The time in the states with these codes, of all seconds.
+fn read_sums(connection: &Connection, codes: Range<i64>) -> SqlResult<Vec<SampleRow>> {
     // In the order of `sample::LIST`, without wakers.
     connection
         .prepare_cached(
@@ -143,9 +153,7 @@ pub(crate) fn read_blocked(connection: &Connection) -> SqlResult<Vec<SampleRow>>
              FROM sample WHERE state_or_event >= ?1 AND state_or_event < ?2
              GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
         )?
-        .query_map(rusqlite::params![first, FIRST_EVENT], |row| {
-            sample_from_row(row, EpochSecond(row.get(7)?))
-        })?
+        .query_map([codes.start, codes.end], |row| sample_from_row(row, EpochSecond(row.get(7)?)))?
         .collect()
 }
 

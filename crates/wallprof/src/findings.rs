@@ -8,8 +8,8 @@ use std::path::Path;
 use wallprof_analysis::blame::{Edge, Group, Waits};
 use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget, long_periods, long_sums, over_budget};
 use wallprof_findings::{
-    Collector, Surroundings, WaitRow, findings, is_enough_lost, reads_counter, reads_process_counter,
-    reads_wait,
+    Collector, FaultRow, Surroundings, WaitRow, findings, is_enough_faulted, is_enough_lost, reads_counter,
+    reads_process_counter, reads_wait,
 };
 use wallprof_meaning::waits::Rules;
 use wallprof_model::counter::CounterTrack;
@@ -87,6 +87,7 @@ pub struct Background {
     long_sums: Vec<LongSum>,
     over_budget: Vec<OverBudget>,
     waits: Vec<WaitRow>,
+    faults: Vec<FaultRow>,
 }
 
 impl Background {
@@ -98,9 +99,10 @@ impl Background {
         let over_budget = over_budget(&info.budgets, &threads, &sums, &spans);
         let samples = recording.late_samples()?;
         let periods = long_periods(&sums, spans, &samples, |stack| recording.resolve(stack))?;
-        let waits = waits(recording, &threads)?;
+        let (waits, faults) = (waits(recording, &threads)?, faults(recording, &threads)?);
         Ok(Background {
             waits,
+            faults,
             info,
             threads,
             periods,
@@ -128,6 +130,7 @@ impl Background {
         self.periods.retain(|period| threads.contains(&period.thread));
         self.long_sums.retain(|sum| threads.contains(&sum.thread));
         self.waits.retain(|row| threads.contains(&row.thread));
+        self.faults.retain(|row| threads.contains(&row.thread));
     }
 
     /// The findings from `stalls`, which must be all stalls of the threads.
@@ -146,6 +149,7 @@ impl Background {
             long_sums: &self.long_sums,
             over_budget: &self.over_budget,
             waits: &self.waits,
+            faults: &self.faults,
         }))
     }
 }
@@ -182,6 +186,24 @@ fn waits(recording: &Recording, threads: &[Thread]) -> Result<Vec<WaitRow>, Fail
         let ns = scaled(row.weight, counted_ns.min(whole_ns), whole_ns);
         let (user, kernel) = (look_at(row.user)?, look_at(row.kernel)?);
         Ok(WaitRow { thread, reason, meaning, user, kernel, ns, count })
+    });
+    resolved.collect()
+}
+
+/// The page faults that findings read. The stacks of others are not read from the file.
+fn faults(recording: &Recording, threads: &[Thread]) -> Result<Vec<FaultRow>, Failure> {
+    let walls: HashMap<ThreadKey, u64> =
+        threads.iter().map(|thread| (thread.info.key, thread.ledger.wall_ns)).collect();
+    let mut rows = recording.minor_faults()?;
+    let mut lost_ns = HashMap::<ThreadKey, u64>::new();
+    rows.iter().for_each(|row| *lost_ns.entry(row.thread).or_default() += row.weight);
+    rows.retain(|row| {
+        let wall_ns = walls.get(&row.thread).copied().unwrap_or(u64::MAX);
+        is_enough_faulted(lost_ns[&row.thread], wall_ns) && row.weight >= wall_ns / LEAST_PART
+    });
+    let resolved = rows.into_iter().map(|row| {
+        let user = row.user.map(|stack| recording.look_at(stack)).transpose()?;
+        Ok(FaultRow { thread: row.thread, user, ns: row.weight, count: row.count })
     });
     resolved.collect()
 }

@@ -144,7 +144,8 @@ matrix! {
         also: &["wake-chain", "lock-wait", "holder-preempted", "preempted", "run-queue", "cpu-saturated"],
         ..part("holders", "bottleneck")
     },
-    allocator: Part { also: &["run-queue"], ..part("allocator", "allocator-lock") },
+    // It fills a cache of new memory.
+    allocator: Part { also: &["run-queue", "page-faults"], ..part("allocator", "allocator-lock") },
     // The client wakes the server, often on its own CPU, and loses the CPU before it waits for the answer.
     // Where others get it in between, neither covers half of the wait for the lock.
     relay: Part { also: &["run-queue", "preempted", "lock-wait"], ..part("relay", "wake-chain") },
@@ -293,10 +294,14 @@ matrix! {
 }
 
 /// The rules that no part demands, each with the reason.
-const NOT_DEMANDED: [(&str, &str); 8] = [
+const NOT_DEMANDED: [(&str, &str); 9] = [
     ("accept-queue", "it needs a server with clients: the case gunicorn-busy of `tests/causes` demands it"),
     ("barrier-wait", "the case openmp-uneven of `tests/causes` demands it"),
     ("compaction", "how fragmented memory is depends on the whole machine and on its history"),
+    (
+        "page-faults",
+        "how long a fault takes is the machine's: the case c-first-touch of `tests/causes` demands it",
+    ),
     ("steal", "the test of an injected /proc/stat demands it"),
     ("over-budget", "it needs spans and a budget: the truth tests of spans demand it"),
     ("short-waits", "how long a disk takes is the machine's: the stored run of it demands it"),
