@@ -94,7 +94,7 @@ pub struct FirstCall {
 }
 
 /// The meanings of waits of workers for their next work.
-const WITHOUT_WORK: [&str; 7] = ["work", "tasks", "pool", "items", "jobs", "messages", TURN];
+const WITHOUT_WORK: [&str; 8] = ["work", "tasks", "pool", "items", "jobs", "messages", "connections", TURN];
 
 /// Names of the kernel's threads that do what interrupts left begin so.
 const SOFTIRQ: &str = "ksoftirqd/";

@@ -121,7 +121,10 @@ fn advice(cases: &[&Case], evidence: &Evidence) -> String {
         if &*meaning.name == SEND_BUFFER {
             return network_wait::ADVICE_ON_SPACE.to_owned();
         }
-        return format!("Make the {} faster, or do not wait for it on this path.", meaning.name);
+        return advice_about(&meaning.name).map_or_else(
+            || format!("Make the {} faster, or do not wait for it on this path.", meaning.name),
+            ToOwned::to_owned,
+        );
     }
     let meaning = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
     if let Some(advice) = meaning.as_deref().and_then(advice_about) {

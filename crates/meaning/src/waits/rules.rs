@@ -708,9 +708,27 @@ mod tests {
                 "background",
                 true,
             ),
+            (&["__select", "ServerLoop", "PostmasterMain", "main"], "postgresql", "connections", true),
             (&["PGSemaphoreLock", "LWLockAcquire", "ProcSleep"], "postgresql", "lightweight lock", false),
             (&["PGSemaphoreLock", "LWLockAcquireOrWait", "XLogFlush"], "postgresql", "WAL flush", false),
             (&["fdatasync", "XLogFlush", "PostgresMain"], "postgresql", "WAL flush", false),
+            (
+                &["pthread_cond_wait", "net_real_write", "net_flush", "do_command(THD*, bool)"],
+                "mysql",
+                "redo log flush",
+                false,
+            ),
+            (
+                &[
+                    "runtime.futexsleep",
+                    "runtime.notetsleep",
+                    "runtime.forEachPInternal",
+                    "runtime.gcMarkDone",
+                ],
+                "go",
+                "garbage collection",
+                false,
+            ),
             (
                 &[
                     "pthread_cond_timedwait",
@@ -1043,6 +1061,7 @@ mod tests {
             "full queue",
             "DNS",
             "woken waiters",
+            "garbage collection",
             "full queue",
             "full ring",
             "pinned virtual thread",
@@ -1053,6 +1072,7 @@ mod tests {
             "full queue",
             "write stall",
             "write stall",
+            "redo log flush",
             "WAL flush",
             "WAL flush",
             "synchronous replication",
