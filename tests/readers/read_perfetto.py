@@ -148,7 +148,10 @@ def tid(tracks, uuid):
 def main():
     trace = pb2.Trace()
     with open(sys.argv[1], "rb") as file:
-        trace.ParseFromString(file.read())
+        data = file.read()
+    trace.ParseFromString(data)
+    # Python reads packed and single numbers alike, Perfetto's own decoder only what its definitions say.
+    assert trace.ByteSize() == len(data), "repeated numbers are packed as in Perfetto's definitions"
     assert unknown_fields(trace) == [], unknown_fields(trace)
     with open(sys.argv[2], encoding="utf-8") as file:
         stalls = {stall["id"]: stall for stall in map(json.loads, file)}

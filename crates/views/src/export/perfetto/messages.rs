@@ -2,6 +2,8 @@
 //! The messages of Perfetto's trace format, as far as the export fills them. Names and numbers of the fields
 //! are those of <https://github.com/google/perfetto/tree/main/protos/perfetto/trace>; a file is a `Trace`,
 //! whose field 1 repeats `TracePacket`.
+//!
+//! Repeated numbers are packed exactly where Perfetto's definitions say so: its own decoder reads no other encoding.
 
 use prost::Message;
 
@@ -62,9 +64,9 @@ pub(super) struct StackSample {
     pub callstack_iid: Option<u64>,
     #[prost(uint64, optional, tag = "11")]
     pub primary_weight: Option<u64>,
-    #[prost(uint64, repeated, tag = "13")]
+    #[prost(uint64, repeated, packed = "true", tag = "13")]
     pub follower_descriptor_iids: Vec<u64>,
-    #[prost(uint64, repeated, tag = "14")]
+    #[prost(uint64, repeated, packed = "true", tag = "14")]
     pub follower_weights: Vec<u64>,
 }
 
@@ -187,7 +189,7 @@ pub(super) enum EventType {
 /// `track_event.proto`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackEvent {
-    #[prost(uint64, repeated, tag = "3")]
+    #[prost(uint64, repeated, packed = "false", tag = "3")]
     pub category_iids: Vec<u64>,
     #[prost(message, repeated, tag = "4")]
     pub debug_annotations: Vec<DebugAnnotation>,

@@ -168,6 +168,20 @@ fn waker_outside_the_recording_has_a_track_once() {
     assert_eq!(events.iter().filter(|event| !event.event.flow_ids.is_empty()).count(), 2);
 }
 
+/// Other decoders read both encodings; Perfetto's own has no category, or no state, of the wrong one.
+#[test]
+fn repeated_numbers_are_packed_as_defined() {
+    let event = TrackEvent { category_iids: vec![5, 6], flow_ids: vec![7], ..TrackEvent::default() };
+    let flow = [0xf9, 0x02, 7, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(event.encode_to_vec(), [&[0x18, 5, 0x18, 6][..], &flow[..]].concat());
+    let sample = messages::StackSample {
+        follower_descriptor_iids: vec![5],
+        follower_weights: vec![6],
+        ..messages::StackSample::default()
+    };
+    assert_eq!(sample.encode_to_vec(), [0x6a, 1, 5, 0x72, 1, 6]);
+}
+
 #[test]
 fn interrupt_as_waker_has_no_flow() {
     let mut stall = lock_stall(1, 10, 20);
