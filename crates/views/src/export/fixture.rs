@@ -8,8 +8,8 @@ use wallprof_analysis::weights::Side;
 use wallprof_model::event::{LedgerDelta, SampleDelta, Weighted};
 use wallprof_model::profile::{RecordingInfo, ResolvedFrame, ResolvedStack, Thread};
 use wallprof_model::{
-    ClockAnchor, ClockMap, EpochNs, EpochSecond, FrameKind, MonoNs, Reason, StackEnd, StackId, State,
-    SymbolLine, ThreadInfo, ThreadKey,
+    ClockAnchor, ClockMap, EpochNs, EpochSecond, FrameKind, Meaning, MonoNs, Reason, StackEnd, StackId,
+    State, SymbolLine, ThreadInfo, ThreadKey,
 };
 
 pub(super) const MS: u64 = 1_000_000;
@@ -57,6 +57,15 @@ pub(super) fn stack(names: &[&str]) -> ResolvedStack {
 
 /// The engine ran for 400 ms of its first half second, and waited for a lock then, for 1.6 s in all; the keeper slept.
 pub(super) fn stacks(threads: &[Thread]) -> BinnedStacks {
+    stacks_of_waits(threads, Reason::Lock, None)
+}
+
+/// The same, where the engine's waits have another reason or a meaning.
+pub(super) fn stacks_of_waits(
+    threads: &[Thread],
+    reason: Reason,
+    meaning: Option<&Arc<Meaning>>,
+) -> BinnedStacks {
     let info = info();
     let row = |key, second, running_ms: u64, reason: Reason, blocked_ms: u64| {
         let mut row = LedgerDelta::new(key, EpochSecond(second));
@@ -66,9 +75,9 @@ pub(super) fn stacks(threads: &[Thread]) -> BinnedStacks {
         row
     };
     let rows = [
-        row(ENGINE, 100, 400, Reason::Lock, 100),
-        row(ENGINE, 101, 0, Reason::Lock, 1_000),
-        row(ENGINE, 102, 0, Reason::Lock, 500),
+        row(ENGINE, 100, 400, reason, 100),
+        row(ENGINE, 101, 0, reason, 1_000),
+        row(ENGINE, 102, 0, reason, 500),
         row(KEEPER, 101, 0, Reason::Sleep, 1_000),
     ];
     let mut ledgers = Ledgers::new(&info, threads);
@@ -86,17 +95,18 @@ pub(super) fn stacks(threads: &[Thread]) -> BinnedStacks {
         weight,
         count: 1,
     };
-    let lock = State::Blocked(Reason::Lock);
+    let waits = State::Blocked(reason);
     let all = [
         sample(100, State::User, RUNS, 1),
-        sample(100, lock, WAITS, 100 * MS),
-        sample(101, lock, WAITS, SECOND),
-        sample(102, lock, WAITS, 500 * MS),
+        sample(100, waits, WAITS, 100 * MS),
+        sample(101, waits, WAITS, SECOND),
+        sample(102, waits, WAITS, 500 * MS),
     ];
     let resolve = |id| match id {
         RUNS => Ok::<_, ()>(stack(&["match", "main"])),
         _ => Ok(stack(&["take", "main"])),
     };
-    all.iter().for_each(|sample| samples.add(sample, None, resolve).expect("a stack"));
+    let meaning_of = |sample: &SampleDelta| meaning.filter(|_| sample.user == Some(WAITS)).cloned();
+    all.iter().for_each(|sample| samples.add(sample, meaning_of(sample), resolve).expect("a stack"));
     samples.finish()
 }

@@ -47,7 +47,7 @@ pub(super) fn add_mark(trace: &mut Trace<'_>, mark: &Mark) {
     profile.add_marker(thread, timing, EventMarker { name });
 }
 
-/// A stall; texts that are not known are empty.
+/// A stall. Texts that are not known are empty; an idle wait made no thread late.
 struct StallMarker {
     name: StringHandle,
     category: CategoryHandle,
@@ -80,7 +80,8 @@ impl StallMarker {
                 StallReason::Blocked(_) => categories.blocked,
             },
             texts: texts.map(|text| profile.intern_string(&escape(&text))),
-            times_ms: [ms(stall.late_ns()), ms(stall.runnable_ns)],
+            // JSON has no such number: the viewer shows nothing there.
+            times_ms: [if stall.voluntary { f64::NAN } else { ms(stall.late_ns()) }, ms(stall.runnable_ns)],
         }
     }
 }
@@ -107,7 +108,8 @@ impl StaticSchemaMarker for StallMarker {
         .union(MarkerLocations::TIMELINE_OVERVIEW);
     const CHART_LABEL: Option<&'static str> = Some("{marker.name}");
     const TOOLTIP_LABEL: Option<&'static str> = Some("{marker.name}");
-    const TABLE_LABEL: Option<&'static str> = Some("{marker.name}, late by {marker.data.late}");
+    const TABLE_LABEL: Option<&'static str> =
+        Some("{marker.data.reason}{marker.data.late ? ', late by ' : ''}{marker.data.late}");
     const FIELDS: &'static [StaticSchemaMarkerField] = &[
         text("reason", "Reason"),
         text("wokenBy", "Woken by"),

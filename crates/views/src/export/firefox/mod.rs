@@ -4,7 +4,7 @@
 //! A sample is a weighted stack of wall time, running or waiting, with its state as the leaf. A recording has the
 //! sums of each second and no finer times of them: the samples of a second stand one after the other, and each has
 //! the second's share of CPU time. Stalls and the application's events are markers at their own times. Counters
-//! have no place in the format.
+//! are not exported.
 
 mod markers;
 mod samples;
@@ -17,10 +17,10 @@ use fxprof_processed_profile::{
     SamplingInterval, StackHandle, ThreadHandle, Timestamp, WeightType,
 };
 use wallprof_analysis::bins::BinnedStacks;
-use wallprof_analysis::weights::{Frame, Function, Role};
+use wallprof_analysis::weights::{Frame, Function, Mark as MarkFrame, Role};
 use wallprof_model::counter::{CounterTrack, Mark};
 use wallprof_model::profile::{LedgerRow, RecordingInfo, StallRecord, Thread};
-use wallprof_model::{MonoNs, Reason, State, ThreadKey};
+use wallprof_model::{Meaning, MonoNs, State, ThreadKey};
 
 use super::format::{ExportFormat, Rows};
 use super::timeline::Timeline;
@@ -90,9 +90,13 @@ impl<'a> Trace<'a> {
         frames: impl Iterator<Item = &'f Frame>,
     ) -> Option<StackHandle> {
         let mut places = Vec::new();
+        let mut meaning = None;
         for frame in frames {
+            if let Frame::Mark(MarkFrame::Meaning(found)) = frame {
+                meaning = Some(&**found);
+            }
             for function in frame.functions() {
-                let category = self.categories.of_function(&function);
+                let category = self.categories.of_function(&function, meaning);
                 let name = self.profile.intern_string(&marked_name(&function));
                 places.push(FrameInfo {
                     frame: Place::Label(name),
@@ -162,12 +166,14 @@ impl Categories {
         }
     }
 
-    fn of_function(&self, function: &Function<'_>) -> CategoryHandle {
-        match function.role {
-            Role::User => self.user,
-            Role::Kernel => self.kernel,
-            Role::State(state) => self.of_state(state),
-            Role::Thread | Role::Process | Role::Mark => CategoryHandle::OTHER,
+    /// A wait is idle by its meaning, and without a meaning by its reason.
+    fn of_function(&self, function: &Function<'_>, meaning: Option<&Meaning>) -> CategoryHandle {
+        match (function.role, meaning) {
+            (Role::User, _) => self.user,
+            (Role::Kernel, _) => self.kernel,
+            (Role::State(State::Blocked(_)) | Role::Mark, Some(meaning)) => self.of_wait(meaning.idle),
+            (Role::State(state), _) => self.of_state(state),
+            (Role::Thread | Role::Process | Role::Mark, _) => CategoryHandle::OTHER,
         }
     }
 
@@ -178,12 +184,12 @@ impl Categories {
             State::Irq => self.interrupt,
             State::FaultMinor | State::FaultMajor => self.fault,
             State::Runnable | State::Preempted => self.no_cpu,
-            State::Blocked(reason) => self.of_reason(reason),
+            State::Blocked(reason) => self.of_wait(reason.is_voluntary()),
         }
     }
 
-    fn of_reason(&self, reason: Reason) -> CategoryHandle {
-        if reason.is_voluntary() { self.idle } else { self.blocked }
+    fn of_wait(&self, is_idle: bool) -> CategoryHandle {
+        if is_idle { self.idle } else { self.blocked }
     }
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The profile that is written, read back as JSON. `tests/readers` reads one with the viewer's own code.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use wallprof_model::profile::WakerRecord;
-use wallprof_model::{StallReason, ThreadRef};
+use wallprof_model::{MeaningSource, Reason, StallReason, ThreadRef};
 
 use super::*;
-use crate::export::fixture::{ENGINE, KEEPER, MS, START, info, stack, stacks, thread};
+use crate::export::fixture::{ENGINE, KEEPER, MS, START, info, stack, stacks, stacks_of_waits, thread};
 
 fn profile(write: impl FnOnce(&mut Trace<'_>)) -> Value {
     let (mut file, info) = (Vec::new(), info());
@@ -81,6 +83,29 @@ fn samples_are_the_wall_time_of_each_second_with_its_cpu_time() {
     assert_eq!(numbers(&keeper["samples"]["weight"]), [0.0, 1_000.0]);
 }
 
+/// The viewer draws samples of the category Idle as gaps.
+#[test]
+fn meaning_says_whether_a_wait_is_idle() {
+    let waits = |reason, name: &str, idle| {
+        let meaning = Meaning {
+            name: name.into(),
+            software: Some("postgresql".into()),
+            idle,
+            holder: !idle,
+            source: MeaningSource::Stack,
+        };
+        let threads = [thread(ENGINE, 42, "engine")];
+        let stacks = stacks_of_waits(&threads, reason, Some(&Arc::new(meaning)));
+        let profile = profile(|trace| trace.stacks(&stacks, &threads).unwrap());
+        let engine = engine(&profile);
+        path(&profile, engine, &engine["samples"]["stack"][4])
+    };
+    let (frames, category) = waits(Reason::Poll, "row lock", false);
+    assert_eq!(frames, ["main", "take", "[row lock of postgresql]", "[blocked:poll]"]);
+    assert_eq!(category, "Blocked");
+    assert_eq!(waits(Reason::Network, "client idle", true).1, "Idle");
+}
+
 #[test]
 fn weights_below_a_millisecond_are_not_lost() {
     let mut weights = samples::Weights::default();
@@ -119,6 +144,15 @@ fn stalls_are_markers_with_their_fields_and_stack() {
     let keys: Vec<&str> =
         fields.as_array().unwrap().iter().filter_map(|field| field["key"].as_str()).collect();
     assert!(keys.iter().all(|key| !data[*key].is_null()), "{data} lacks one of {keys:?}");
+}
+
+#[test]
+fn idle_wait_is_a_marker_without_lateness() {
+    let mut stall = StallRecord::new(7, ENGINE, StallReason::Blocked(Reason::Poll), MonoNs(START), 20 * MS);
+    stall.voluntary = true;
+    let profile = profile(|trace| trace.stall(&stall).unwrap());
+    let data = &engine(&profile)["markers"]["data"][0];
+    assert_eq!((&data["late"], &data["runnable"]), (&Value::Null, &0.0.into()));
 }
 
 #[test]
