@@ -14,10 +14,12 @@ mod stall;
 mod sums;
 mod tracks;
 
+use std::borrow::Cow;
 use std::io;
 
 use wallprof_analysis::bins::BinnedStacks;
-use wallprof_model::counter::{CounterTrack, CounterUnit, Mark};
+use wallprof_model::MonoNs;
+use wallprof_model::counter::{CounterKind, CounterTrack, CounterUnit, Mark};
 use wallprof_model::profile::{LedgerRow, RecordingInfo, StallRecord, Thread};
 
 use self::messages::{DebugAnnotation, EventType, TrackEvent, UNIT_COUNT, UNIT_SIZE_BYTES, UNIT_TIME_NS};
@@ -77,9 +79,13 @@ impl Timeline for Trace<'_> {
             CounterUnit::Bytes => Some(UNIT_SIZE_BYTES),
             CounterUnit::Ns => Some(UNIT_TIME_NS),
         };
-        let name = escape(&track.counter.name).into_owned();
+        let name = escape(&track.counter.name);
+        let (name, points) = match track.counter.kind {
+            CounterKind::Level => (name.into_owned(), Cow::from(&track.points)),
+            CounterKind::Sum => (format!("{name}/s"), Cow::from(rates(&track.points))),
+        };
         let uuid = self.tracks.new_counter(&mut self.out, parent, name, unit)?;
-        track.points.iter().try_for_each(|(at, value)| {
+        points.iter().try_for_each(|(at, value)| {
             let event = TrackEvent::on(uuid, EventType::Counter);
             self.out.event(*at, TrackEvent { double_counter_value: Some(*value), ..event })
         })
@@ -105,6 +111,18 @@ impl Timeline for Trace<'_> {
     fn finish(&mut self) -> io::Result<()> {
         self.sums.finish(&mut self.out, self.info)
     }
+}
+
+/// A sum's growth per second from each point to the next. A sum that falls has started again.
+fn rates(points: &[(MonoNs, f64)]) -> Vec<(MonoNs, f64)> {
+    let rate = |pair: &[(MonoNs, f64)]| match pair {
+        &[(from, before), (to, after)] if to > from => {
+            let seconds = (to.0 - from.0) as f64 / 1e9;
+            Some((from, (after - before).max(0.0) / seconds))
+        }
+        _ => None,
+    };
+    points.windows(2).filter_map(rate).collect()
 }
 
 #[cfg(test)]

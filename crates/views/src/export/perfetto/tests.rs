@@ -322,6 +322,23 @@ fn counters_and_marks_are_on_the_same_clock() {
 }
 
 #[test]
+fn sums_since_some_start_are_rates() {
+    const SECOND: u64 = 1_000_000_000;
+    let counter =
+        Counter { name: "disk.read".into(), thread: None, kind: CounterKind::Sum, unit: CounterUnit::Bytes };
+    let at = |ms: u64, value| (MonoNs(SECOND + ms * 1_000_000), value);
+    let points = vec![at(0, 5e9), at(500, 5e9 + 1e3), at(1_500, 5e9 + 1e3), at(2_500, 10.0), at(2_500, 20.0)];
+    let packets = packets(|trace| trace.counter(&CounterTrack { counter, points }).unwrap(), None);
+    let (events, tracks) = read(&packets);
+    let shown: Vec<_> = events
+        .iter()
+        .map(|event| ((event.at - SECOND) / 1_000_000, event.event.double_counter_value.unwrap()))
+        .collect();
+    assert_eq!(shown, [(0, 2_000.0), (500, 0.0), (1_500, 0.0)]);
+    assert_eq!(tracks[&events[0].track], "disk.read/s");
+}
+
+#[test]
 fn stall_of_another_thread_is_skipped() {
     let stall = StallRecord::new(1, ThreadKey(77), LOCK, MonoNs(10), 20);
     assert!(read(&packets(|trace| trace.stall(&stall).unwrap(), None)).0.is_empty());
