@@ -16,6 +16,9 @@ use crate::export::stall_names::{stall_name, thread_name, waker_name};
 
 pub(super) fn add_stall(trace: &mut Trace<'_>, stall: &StallRecord) {
     let Some(thread) = trace.threads.get(&stall.thread).copied() else { return };
+    if !stall.voluntary {
+        trace.activity.add(thread, stall.late_ns());
+    }
     let timing = MarkerTiming::Interval(trace.time(stall.start), trace.time(stall.end));
     let marker = StallMarker::new(&mut trace.profile, &trace.categories, stall);
     let marker = trace.profile.add_marker(thread, timing, marker);
@@ -41,6 +44,7 @@ pub(super) fn add_mark(trace: &mut Trace<'_>, mark: &Mark) {
         let process = profile.add_process("events", 0, start);
         let thread = profile.add_thread(process, 0, start, true);
         profile.set_thread_name(thread, "events");
+        profile.set_thread_show_markers_in_timeline(thread, true);
         thread
     });
     let name = profile.intern_string(&escape(&mark.text));
@@ -56,6 +60,11 @@ struct StallMarker {
 }
 
 const TEXTS: usize = 7;
+
+/// Where the viewer shows markers: in its panels and on the thread's track.
+const LOCATIONS: MarkerLocations = MarkerLocations::MARKER_CHART
+    .union(MarkerLocations::MARKER_TABLE)
+    .union(MarkerLocations::TIMELINE_OVERVIEW);
 
 impl StallMarker {
     fn new(profile: &mut Profile, categories: &Categories, stall: &StallRecord) -> Self {
@@ -103,9 +112,7 @@ const fn duration(key: &'static str, label: &'static str) -> StaticSchemaMarkerF
 impl StaticSchemaMarker for StallMarker {
     const UNIQUE_MARKER_TYPE_NAME: &'static str = "Stall";
     const DESCRIPTION: Option<&'static str> = Some("A thread waited for longer than --min-stall.");
-    const LOCATIONS: MarkerLocations = MarkerLocations::MARKER_CHART
-        .union(MarkerLocations::MARKER_TABLE)
-        .union(MarkerLocations::TIMELINE_OVERVIEW);
+    const LOCATIONS: MarkerLocations = LOCATIONS;
     const CHART_LABEL: Option<&'static str> = Some("{marker.name}");
     const TOOLTIP_LABEL: Option<&'static str> = Some("{marker.name}");
     const TABLE_LABEL: Option<&'static str> =
@@ -146,6 +153,7 @@ struct EventMarker {
 
 impl StaticSchemaMarker for EventMarker {
     const UNIQUE_MARKER_TYPE_NAME: &'static str = "Event";
+    const LOCATIONS: MarkerLocations = LOCATIONS;
     const FIELDS: &'static [StaticSchemaMarkerField] = &[];
 
     fn name(&self, _: &mut Profile) -> StringHandle {

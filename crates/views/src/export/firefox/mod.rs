@@ -6,6 +6,7 @@
 //! the second's share of CPU time. Stalls and the application's events are markers at their own times. Counters
 //! are not exported.
 
+mod activity;
 mod markers;
 mod samples;
 
@@ -22,6 +23,7 @@ use wallprof_model::counter::{CounterTrack, Mark};
 use wallprof_model::profile::{LedgerRow, RecordingInfo, StallRecord, Thread};
 use wallprof_model::{Meaning, MonoNs, State, ThreadKey};
 
+use self::activity::Activity;
 use super::format::{ExportFormat, Rows};
 use super::timeline::Timeline;
 use crate::frame_name::{marked_name, shown_comm};
@@ -41,6 +43,7 @@ struct Trace<'a> {
     profile: Profile,
     categories: Categories,
     threads: HashMap<ThreadKey, ThreadHandle>,
+    activity: Activity,
     /// The thread of events that belong to none.
     marks: Option<ThreadHandle>,
 }
@@ -54,8 +57,15 @@ impl<'a> Trace<'a> {
         profile.set_symbolicated(true);
         profile.set_os_name(&format!("Linux {}", info.kernel));
         let categories = Categories::new(&mut profile);
-        let mut trace =
-            Trace { out, start: info.start, profile, categories, threads: HashMap::new(), marks: None };
+        let mut trace = Trace {
+            out,
+            start: info.start,
+            profile,
+            categories,
+            threads: HashMap::new(),
+            activity: Activity::default(),
+            marks: None,
+        };
         trace.add_threads(threads);
         trace
     }
@@ -134,6 +144,10 @@ impl Timeline for Trace<'_> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
+        let shown = self.activity.shown_first();
+        if !shown.is_empty() {
+            shown.into_iter().chain(self.marks).for_each(|one| self.profile.add_initial_visible_thread(one));
+        }
         to_writer(&mut self.out, &self.profile)?;
         writeln!(self.out)
     }

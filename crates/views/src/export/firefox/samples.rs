@@ -47,6 +47,7 @@ impl<'s> Line<'s> {
         let runs = |stack: &WeightedStack| stack.state.is_some_and(|state| View::OnCpu.includes(state));
         let all_ns: u64 = of_bin.iter().map(|stack| stack.weight).sum();
         let running_ns: u64 = of_bin.iter().filter(|stack| runs(stack)).map(|stack| stack.weight).sum();
+        trace.activity.add(self.thread, running_ns);
         let (before_ns, mut passed_ns) = (self.cpu_ns, 0u64);
         for (number, stack) in (1..).zip(of_bin) {
             passed_ns += stack.weight;

@@ -155,6 +155,29 @@ fn idle_wait_is_a_marker_without_lateness() {
     assert_eq!((&data["late"], &data["runnable"]), (&Value::Null, &0.0.into()));
 }
 
+/// The viewer by itself hides threads that ran for a twentieth of the busiest one's time.
+#[test]
+fn threads_that_wait_and_events_are_shown_at_first() {
+    let threads = [thread(ENGINE, 42, "engine"), thread(KEEPER, 43, "keeper")];
+    let stacks = stacks(&threads);
+    let sleep = |voluntary| {
+        let reason = StallReason::Blocked(Reason::Sleep);
+        StallRecord { voluntary, ..StallRecord::new(7, KEEPER, reason, MonoNs(START), 300 * MS) }
+    };
+    let shown = |voluntary| {
+        let profile = profile(|trace| {
+            trace.stacks(&stacks, &threads).unwrap();
+            trace.stall(&sleep(voluntary)).unwrap();
+            trace.mark(&Mark { at: MonoNs(START), text: "gap alarm".into(), duration_ns: None }).unwrap();
+        });
+        let names = |at: f64| profile["threads"][at as usize]["name"].as_str().unwrap().to_owned();
+        let visible = numbers(&profile["meta"]["initialVisibleThreads"]);
+        visible.into_iter().map(names).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(false), ["matchd", "keeper", "events"]);
+    assert_eq!(shown(true), ["matchd", "events"]);
+}
+
 #[test]
 fn events_have_a_thread_of_their_own() {
     let mark = |at, duration_ns| Mark { at: MonoNs(START + at), text: "gap alarm".into(), duration_ns };
@@ -162,7 +185,12 @@ fn events_have_a_thread_of_their_own() {
         trace.mark(&mark(MS, None)).unwrap();
         trace.mark(&mark(2 * MS, Some(MS))).unwrap();
     });
-    let markers = &of_thread(&profile, "events")["markers"];
+    let events = of_thread(&profile, "events");
+    assert_eq!(events["showMarkersInTimeline"], true);
+    let markers = &events["markers"];
     assert_eq!(numbers(&markers["startTime"]), [1.0, 2.0]);
     assert_eq!(markers["endTime"][1], 3.0);
+    let schemas = profile["meta"]["markerSchema"].as_array().expect("a list");
+    let locations = &schemas.iter().find(|schema| schema["name"] == "Event").expect("the schema")["display"];
+    assert!(locations.as_array().expect("a list").contains(&"timeline-overview".into()), "{locations}");
 }
