@@ -14,6 +14,9 @@ use crate::counters::{time_around, unusual_peak};
 
 /// In a shorter stall little of what grew between two readings grew meanwhile.
 const LEAST_STALL_NS: u64 = 10_000_000;
+/// Fewer lost packets in a stall, and fewer connections that come to wait, are usual.
+const LEAST_DROPPED: u64 = 2;
+const LEAST_CONNECTIONS: u64 = 8;
 /// The first reading after a stall comes as soon as this, unless nothing changed.
 const SETTLE_NS: u64 = 250_000_000;
 
@@ -71,13 +74,15 @@ pub fn backlog<'a>(
         let is_one = match queue_name(&track.counter.name) {
             None => {
                 let dropped = (after.1 - before.1).max(0.0) as u64;
-                found.dropped += dropped;
-                dropped > 0
+                let is_one = dropped >= LEAST_DROPPED;
+                found.dropped += if is_one { dropped } else { 0 };
+                is_one
             }
             Some(name) => {
                 let at = unusual_peak(track, &stall).filter(|at| *at > before.1);
                 let is_bytes = track.counter.name != "tcp.backlog";
                 let queue = at.map(|at| Queue { name, is_bytes, before: before.1 as u64, at: at as u64 });
+                let queue = queue.filter(|queue| is_bytes || queue.at - queue.before >= LEAST_CONNECTIONS);
                 let is_one = queue.is_some();
                 found.queue = [found.queue.take(), queue].into_iter().flatten().max_by_key(Queue::grown);
                 is_one
@@ -193,6 +198,15 @@ mod tests {
             track("udp.queue 10.0.0.1:5000", &busy),
             track("udp.drops 10.0.0.1:5000", &[(1_000, 7.0), (3_000, 7.0), (3_100, 44.0), (9_000, 44.0)]),
             track("memory.free", &[(1_000, 9e9), (5_100, 1e6)]),
+        ];
+        assert_eq!(stalled(&tracks), None);
+    }
+
+    #[test]
+    fn one_packet_and_few_connections_are_none() {
+        let tracks = [
+            track("tcp.drops", &[(1_000, 0.0), (5_000, 0.0), (5_200, 1.0)]),
+            track("tcp.backlog", &[(1_000, 0.0), (5_000, 0.0), (5_100, 7.0), (5_200, 0.0)]),
         ];
         assert_eq!(stalled(&tracks), None);
     }

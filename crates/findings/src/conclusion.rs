@@ -213,7 +213,9 @@ fn not_received(cases: &[&Case], evidence: &Evidence) -> String {
         if found.iter().any(|before| before.between.end > backlog.between.start) {
             backlog.dropped = 0;
         }
-        found.push(backlog);
+        if backlog.queue.is_some() || backlog.dropped > 0 {
+            found.push(backlog);
+        }
     }
     let growth = |backlog: &Backlog| backlog.queue.as_ref().map(|queue| queue.at - queue.before);
     let Some(most) = found.iter().max_by_key(|backlog| growth(backlog)) else { return String::new() };
