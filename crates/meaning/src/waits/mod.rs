@@ -546,6 +546,9 @@ impl Waits {
                 {
                     stacks.next_client.insert(kernel);
                 }
+                (Reason::Pipe, _, Some(kernel)) if turns::is_full_pipe(&resolve(kernel)?) => {
+                    stacks.full_pipe.insert(kernel);
+                }
                 _ => {}
             }
         }

@@ -89,6 +89,10 @@ const LEAST_CPU_WAIT_NS: u64 = 100_000;
 const NEXT_CLIENT: [&str; 5] =
     ["ep_poll", "do_epoll_wait", "inet_csk_accept", "inet_csk_wait_for_connect", "unix_accept"];
 
+/// The kernel's functions that wait for space in a pipe: `wait_for_space` in splice(2). Since 6.15 pipe_write() has two
+/// names.
+const FULL_PIPE: [&str; 4] = ["pipe_write", "anon_pipe_write", "fifo_pipe_write", "wait_for_space"];
+
 /// What a wait is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
@@ -115,6 +119,12 @@ pub(super) fn is_next_client(kernel: &ResolvedStack) -> bool {
     lines.any(|line| line.symbol.as_deref().is_some_and(|symbol| NEXT_CLIENT.contains(&symbol)))
 }
 
+/// Whether a kernel stack waits for space in a pipe: the reader is slow, and there is no work to wait for.
+pub(super) fn is_full_pipe(kernel: &ResolvedStack) -> bool {
+    let mut lines = kernel.frames.iter().flat_map(|frame| &frame.lines);
+    lines.any(|line| line.symbol.as_deref().is_some_and(|symbol| FULL_PIPE.contains(&symbol)))
+}
+
 /// The stacks of waits.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
@@ -122,6 +132,8 @@ pub(super) struct Stacks {
     pub semaphores: FastSet<StackId>,
     /// Kernel stacks that wait for the next client.
     pub next_client: FastSet<StackId>,
+    /// Kernel stacks that wait for space in a pipe.
+    pub full_pipe: FastSet<StackId>,
     /// User stacks that wait through a condition variable or the like, for a lock perhaps.
     pub unnamed: FastSet<StackId>,
     /// The program's functions of user stacks that wait for locks, for signals and in pipes, leaf first.
@@ -131,7 +143,7 @@ pub(super) struct Stacks {
 impl Stacks {
     /// Whether a wait is for work that is waited for in turns, by the wait for the turn.
     fn is_for_work(&self, known: &Functions, turn: &Single, wait: &Single) -> bool {
-        let is_one = matches!(wait.reason, StallReason::Blocked(Reason::Wait | Reason::Pipe));
+        let is_one = wait.reason == StallReason::Blocked(Reason::Wait) || self.is_in_pipe(wait);
         let functions = |wait: &Single| self.functions.get(&wait.user()?);
         let (true, Some(turn), Some(work)) = (is_one, functions(turn), functions(wait)) else { return false };
         let is_inside = !turn.is_empty() && known.common(turn, work) == turn.len();
@@ -158,8 +170,10 @@ impl Stacks {
             && wait.user().is_some_and(|user| self.semaphores.contains(&user))
     }
 
+    /// Whether a wait is for what comes out of a pipe.
     fn is_in_pipe(&self, wait: &Single) -> bool {
-        wait.reason == StallReason::Blocked(Reason::Pipe)
+        let is_write = wait.kernel().is_some_and(|kernel| self.full_pipe.contains(&kernel));
+        wait.reason == StallReason::Blocked(Reason::Pipe) && !is_write
     }
 
     fn is_for_next_client(&self, wait: &Single) -> bool {
@@ -535,6 +549,8 @@ mod tests {
     const OTHER_MUTEX: u64 = 6;
     const CHANNEL: u64 = 7;
     const TIMER: u64 = 8;
+    const SHARED_READ: u64 = 9;
+    const SHARED_WRITE: u64 = 10;
 
     /// Threads and their waits: thread, stack, start and end in ms, waker.
     fn found(waits: &[(u32, u64, u64, u64, u32)]) -> Vec<(u32, Option<Use>)> {
@@ -548,7 +564,7 @@ mod tests {
     ) -> Vec<(u32, Option<Use>)> {
         let single = |(id, &(thread, user, start, end, waker)): (usize, &(u32, u64, u64, u64, u32))| {
             let reason = match user {
-                READ => Reason::Pipe,
+                READ | SHARED_READ | SHARED_WRITE => Reason::Pipe,
                 MUTEX | OTHER_MUTEX => Reason::Lock,
                 EPOLL => Reason::Poll,
                 _ => Reason::Wait,
@@ -583,13 +599,16 @@ mod tests {
         let of = [
             (MUTEX, &["pthread_mutex_lock", "next_job", "run"][..]),
             (CHANNEL, &["receive", "next_job", "run"]),
+            (SHARED_READ, &["next_job", "run"]),
+            (SHARED_WRITE, &["next_job", "run"]),
         ];
         let functions = of
             .into_iter()
             .map(|(id, functions)| (StackId(id), known.of_program(&stack(functions))))
             .collect();
         let unnamed = [StackId(CONDITION)].into_iter().collect();
-        let stacks = Stacks { semaphores, next_client, unnamed, functions };
+        let full_pipe = [StackId(SHARED_WRITE)].into_iter().collect();
+        let stacks = Stacks { semaphores, next_client, full_pipe, unnamed, functions };
         let uses = uses(&singles, &cpu_waits, &stacks, &known);
         uses.into_iter().map(|(at, what)| (singles[at].thread.0, what)).collect()
     }
@@ -834,6 +853,21 @@ mod tests {
     #[test]
     fn mutex_around_a_pipe_is_a_lock() {
         assert_eq!(turns(&workers(READ, MUTEX, 19)), 0);
+    }
+
+    /// Threads that log through one `FILE` to a pipe that is read slowly wait for its lock, not for a turn.
+    #[test]
+    fn wait_for_space_in_a_pipe_is_no_wait_for_work() {
+        assert_eq!(turns(&workers(SHARED_READ, MUTEX, 19)), 10);
+        assert_eq!(turns(&workers(SHARED_WRITE, MUTEX, 19)), 0);
+        assert_eq!(turns(&workers(SHARED_WRITE, SEMAPHORE, 19)), 0);
+    }
+
+    #[test]
+    fn full_pipes_are_known_by_the_kernels_functions() {
+        assert!(is_full_pipe(&stack(&["schedule", "anon_pipe_write", "vfs_write"])));
+        assert!(is_full_pipe(&stack(&["schedule", "pipe_write", "vfs_write"])));
+        assert!(!is_full_pipe(&stack(&["schedule", "anon_pipe_read", "vfs_read"])));
     }
 
     #[test]
