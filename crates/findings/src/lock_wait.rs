@@ -153,6 +153,10 @@ fn advice_about(meaning: &str) -> Option<&'static str> {
             "All threads wait while the virtual machine stops them: look at what asks for the stops (-Xlog:safepoint), \
              such as collections, and at threads that are late to stop."
         }
+        "one-time initialization" | "static initialization" => {
+            "All threads that come later wait for the first one: initialize before they start, or make what the \
+             initialization does faster."
+        }
         "user lock" => {
             "Release the lock sooner (RELEASE_LOCK): let the session wait for nothing while it has it. A commit does not \
              release it."
@@ -325,6 +329,13 @@ mod tests {
         let found = Fixture::only_finding([said(1, SEND_BUFFER, false, 25_000_000)]);
         assert!(found.title.contains("waited for space in the send buffer in"), "{}", found.title);
         assert!(found.advice.starts_with("The other end reads more slowly"), "{}", found.advice);
+    }
+
+    #[test]
+    fn threads_that_come_later_wait_for_the_first_one_to_initialize() {
+        let found = Fixture::only_finding([said(1, "one-time initialization", true, 25_000_000)]);
+        assert!(found.title.contains("waited for one-time initialization in take_order"), "{}", found.title);
+        assert!(found.advice.contains("initialize before they start"), "{}", found.advice);
     }
 
     #[test]

@@ -154,7 +154,7 @@ fn line(rule: &Rule) -> String {
         }
     };
     format!(
-        "{:<12} {:<24} {:<8} {}{}{}{}{}{}",
+        "{:<12} {:<24} {:<8} {}{}{}{}{}{}{}",
         escape(meaning.software.as_deref().unwrap_or("-")),
         escape(&meaning.name),
         if meaning.idle { "idle" } else { "not idle" },
@@ -163,6 +163,7 @@ fn line(rule: &Rule) -> String {
         listed(", directly called by ", &rule.direct_callers),
         listed(", called through unnamed functions by ", &rule.named_callers),
         listed(", of ", &rule.modules),
+        if rule.waits_itself { ", which waits itself" } else { "" },
         if rule.after_sleep { ", at once after a sleep in one function" } else { "" }
     )
 }

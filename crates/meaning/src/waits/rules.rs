@@ -72,6 +72,8 @@ struct RuleText {
     #[serde(default)]
     module: Names,
     #[serde(default)]
+    waits_itself: bool,
+    #[serde(default)]
     after_sleep: bool,
 }
 
@@ -172,6 +174,9 @@ pub struct Rule {
     pub named_callers: Vec<String>,
     /// Globs of the function's module, which is a file name without folders; empty for any.
     pub modules: Vec<String>,
+    /// It is about waits of the function itself: further in there are only functions around futex(2). Without this, what
+    /// the function calls may wait, too.
+    pub waits_itself: bool,
     /// It is about waits that follow at once on a sleep in one function, and about those through the same calls. The
     /// modules are those of the calls.
     pub after_sleep: bool,
@@ -264,6 +269,7 @@ impl Rules {
             direct_callers: Vec::new(),
             named_callers: Vec::new(),
             modules: Vec::new(),
+            waits_itself: false,
             after_sleep: false,
             globs: Globs {
                 functions: globs.to_vec(),
@@ -325,11 +331,7 @@ impl Rules {
             if self.no_locks.iter().any(|rule| rule.matches(frame, symbol)) {
                 return true;
             }
-            // A C library without symbols.
-            let is_call = symbol.map_or(depth == 0, |symbol| {
-                symbol == SYSCALL || CALLS_FUTEX.iter().any(|call| symbol.contains(call))
-            });
-            if !is_call {
+            if !calls_futex(depth, symbol) {
                 return false;
             }
         }
@@ -359,19 +361,23 @@ impl Rules {
     fn meaning_of(&self, known: &mut RulesOfFunctions, stack: &ResolvedStack) -> Option<&Arc<Meaning>> {
         let functions = || stack.frames.iter().flat_map(functions_of);
         let is_in_syscall = functions().next().is_some_and(|(_, symbol)| symbol == Some(SYSCALL));
-        let mut at = 0;
+        let (mut at, mut is_itself) = (0, true);
         for frame in stack.frames.iter() {
             for (line, about) in frame.lines.iter().zip(known.of(self, frame)) {
                 // Code without a name further out may wait for anything. A library that waits without the C library's
                 // functions for locks calls syscall().
                 let waits = at == 0 || at == 1 && is_in_syscall;
+                let waits_itself = is_itself;
+                is_itself &= calls_futex(at, line.symbol.as_deref());
                 at += 1;
                 if about.is_empty() || line.symbol.is_none() && !waits {
                     continue;
                 }
                 let outer: Vec<Function<'_>> = functions().skip(at).collect();
                 let mut rules = about.iter().map(|&index| &self.rules[index]);
-                if let Some(rule) = rules.find(|rule| rule.matches(frame, &outer)) {
+                if let Some(rule) =
+                    rules.find(|rule| (waits_itself || !rule.waits_itself) && rule.matches(frame, &outer))
+                {
                     return Some(&rule.meaning);
                 }
             }
@@ -423,6 +429,13 @@ impl<'r> Matcher<'r> {
         let mut of_stack = |stack| stacks.get(stack, |stack| rules.meaning_of(known, stack));
         [user, kernel].into_iter().flatten().find_map(&mut of_stack)
     }
+}
+
+/// Whether a function at this depth is one around futex(2). Without a name it is of a C library without symbols.
+fn calls_futex(depth: usize, symbol: Option<&str>) -> bool {
+    symbol.map_or(depth == 0, |symbol| {
+        symbol == SYSCALL || CALLS_FUTEX.iter().any(|call| symbol.contains(call))
+    })
 }
 
 fn any(globs: &[Glob], name: &str) -> bool {
@@ -555,6 +568,7 @@ impl RuleText {
             direct_callers: self.directly_called_by.texts(),
             named_callers: self.nearest_named_caller.texts(),
             modules: self.module.texts(),
+            waits_itself: self.waits_itself,
             after_sleep: self.after_sleep,
         })
     }
@@ -637,6 +651,34 @@ mod tests {
     }
 
     #[test]
+    fn thread_that_initializes_waits_for_what_its_function_waits_for() {
+        let rules = Rules::built_in().unwrap();
+        const ONCE: &str = "one-time initialization";
+        for (symbols, name) in [
+            (
+                &["futex_wait", "futex_wait_simple", "__pthread_once_slow", "std::call_once<void (&)()>"][..],
+                ONCE,
+            ),
+            (&["__pthread_once_slow", "serve", "main"], ONCE),
+            (
+                &["syscall", "parking_lot_core::word_lock::f", "parking_lot::once::Once::call_once_slow"],
+                "lock",
+            ),
+            (&["pthread_cond_wait", "std::__1::__call_once(unsigned long volatile&, void*)", "serve"], ONCE),
+        ] {
+            assert_eq!(meaning(&rules, symbols), Some(name), "{symbols:?}");
+        }
+        for symbols in [
+            &["clock_nanosleep", "init_tables", "__pthread_once_slow", "std::call_once<void (&)()>"][..],
+            &["futex_wait", "pthread_cond_wait", "init_tables", "__pthread_once_slow", "serve"],
+            &["syscall", "rest", "init_tables", "parking_lot::once::Once::call_once_slow", "serve"],
+            &["pthread_cond_wait", "init_tables", "std::__1::__call_once(unsigned long volatile&)", "serve"],
+        ] {
+            assert_eq!(meaning(&rules, symbols), None, "{symbols:?}");
+        }
+    }
+
+    #[test]
     fn methods_of_rust_have_their_names_with_either_mangling() {
         let rules = Rules::built_in().unwrap();
         for symbol in
@@ -673,6 +715,10 @@ mod tests {
         let task = &["__lll_lock_wait", "pthread_mutex_lock", "f._omp_fn.1", "", "solve._omp_fn.0"];
         assert_eq!(omp(task), None, "a task waits for a lock, below the library's barrier");
         assert_eq!(of("/usr/lib/libother.so", &["", "solve._omp_fn.0"]), None);
+        let libc = |symbols: &[&str]| of("/usr/lib/x86_64-linux-gnu/libc.so.6", symbols);
+        let once = libc(&["", "std::call_once<void (&)()>(std::once_flag&, void (&)())", "serve"]);
+        assert_eq!(once.as_deref(), Some("one-time initialization"));
+        assert_eq!(libc(&["", "init_tables", "std::call_once<void (&)()>(int)", "serve"]), None);
     }
 
     /// Stacks as recorded of the programs that the rules name, functions without symbols left out.
