@@ -12,6 +12,11 @@ use super::evidence::{Evidence, ThreadTotals};
 use super::limits::{Delays, is_share};
 use super::wording;
 
+/// Interrupts that took less than this part of the recording,
+const LEAST_PART: u64 = 1_000;
+/// and less than so many times the shortest stall, are no problem, however short the lives of their victims are.
+const LEAST_UNITS: u64 = 20;
+
 /// A thread, or several of one name and program, and what interrupted them while they had a CPU.
 pub(super) struct Interrupted<'e> {
     keys: Vec<ThreadKey>,
@@ -63,6 +68,13 @@ impl<'e> Interrupted<'e> {
     pub fn is_significant(&self, delays: &Delays) -> bool {
         let wall_ns = self.threads.iter().fold(0, |sum: u64, thread| sum.saturating_add(thread.wall_ns));
         delays.total_ns > 0 && is_share(delays.total_ns, 100, wall_ns)
+    }
+
+    /// Whether threads of one name lost time worth a sentence, all together: a thread that lives for 0.1 ms loses a
+    /// hundredth of that to one interrupt.
+    pub fn is_worth_saying(delays: &Delays, evidence: &Evidence) -> bool {
+        is_share(delays.total_ns, LEAST_PART, evidence.duration_ns())
+            || delays.total_ns >= evidence.unit_ns().saturating_mul(LEAST_UNITS)
     }
 
     /// `engine of matchd lost 12 % of its running time to 1000 interrupts, 600 ms in all, up to 100 µs`, and

@@ -5,8 +5,9 @@
 //! One finding a thread that lost more than a limit of its running time to one class of interrupts, and a
 //! hundredth of its wall time. The limit is a third for softirqs, because a thread that sends over a socket
 //! runs them in its own name. It is a tenth for the timer, which every CPU has and of which profilers add
-//! some, and a fiftieth for all others. A single long interrupt is no finding: on a virtual machine each one
-//! may be long when the hypervisor does not run the machine (12.7 ms in a timer interrupt were seen).
+//! some, and a fiftieth for all others. All threads of one name must have lost 2 ms, or a thousandth of the
+//! recording, too. A single long interrupt is no finding: on a virtual machine each one may be long when the
+//! hypervisor does not run the machine (12.7 ms in a timer interrupt were seen).
 //!
 //! False positives: a thread that sends much over loopback; a profiler that samples ten thousand times a
 //! second.
@@ -40,7 +41,9 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     };
     let victims = Interrupted::find(evidence, |row| !is_reported(row));
     let victims = victims.into_iter().filter(|victim| conclude(victim, evidence).is_some());
-    Interrupted::merged(victims).iter().filter_map(|victims| conclude(victims, evidence)).collect()
+    let conclusions =
+        Interrupted::merged(victims).into_iter().filter_map(|victims| conclude(&victims, evidence));
+    conclusions.filter(|one| Interrupted::is_worth_saying(&one.delays, evidence)).collect()
 }
 
 fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {

@@ -4,7 +4,8 @@
 //!
 //! One finding a thread that lost a fiftieth of its running time, and a hundredth of its wall time, to
 //! functions called from other CPUs, when at least half of those were calls of its own process that flush
-//! memory maps. The evidence is sums; there are no stalls.
+//! memory maps. All threads of one name must have lost 2 ms, or a thousandth of the recording. The evidence is
+//! sums; there are no stalls.
 //!
 //! False positives: none known. Kernels before 6.4 do not report the caller; `irq-time` reports the
 //! interrupts there.
@@ -34,7 +35,9 @@ const ADVICE: &str = "Unmap, protect and give back memory less often or in large
 fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>> {
     let victims = Interrupted::find(evidence, is_call);
     let victims = victims.into_iter().filter(|victim| conclude(victim, evidence).is_some());
-    Interrupted::merged(victims).iter().filter_map(|victims| conclude(victims, evidence)).collect()
+    let conclusions =
+        Interrupted::merged(victims).into_iter().filter_map(|victims| conclude(&victims, evidence));
+    conclusions.filter(|one| Interrupted::is_worth_saying(&one.delays, evidence)).collect()
 }
 
 /// Whether an interrupt's cause is a function that another CPU called.
@@ -69,7 +72,7 @@ fn flushes_tlb(call: &CrossCallRow) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Fixture, WALL_NS, thread_ref};
+    use super::super::fixture::{Fixture, WALL_NS, thread, thread_ref};
     use super::*;
     use wallprof_model::ThreadKey;
     use wallprof_model::event::InterruptKind;
@@ -116,6 +119,41 @@ mod tests {
             let found = found(600 * MS, calls);
             assert_eq!((found.len(), found[0].rule.as_str()), (1, "irq-time"), "{calls:?}");
         }
+    }
+
+    /// A thread that lives for 0.1 ms loses a fiftieth of that to one interrupt.
+    #[test]
+    fn microseconds_of_short_lives_are_none() {
+        let of_lives = |count: u32, total_ns: u64| {
+            let mut fixture = Fixture::new();
+            let row = |number| InterruptRow {
+                cpu: 1,
+                kind: InterruptKind::Vector,
+                name: "call_function".to_owned(),
+                victim: Some(ThreadKey(number)),
+                count: 1,
+                total_ns,
+                max_ns: total_ns,
+            };
+            fixture.interrupts = (1..=count).map(row).collect();
+            fixture.threads = (1..=count)
+                .map(|number| {
+                    let mut thread = thread(number);
+                    thread.info.comm = "engine".into();
+                    thread.ledger.wall_ns = total_ns * 50;
+                    thread.ledger.on_cpu_ns = total_ns * 40;
+                    thread
+                })
+                .collect();
+            let mut caller = thread_ref(2);
+            caller.pid = 100;
+            let (function, syscall) = (Some("flush_tlb_func".to_owned()), Some("madvise".to_owned()));
+            fixture.cross_calls.push(CrossCallRow { caller, syscall, function, count: u64::from(count) });
+            findings(&fixture.evidence()).len()
+        };
+        assert_eq!(of_lives(9, 1_800), 0);
+        assert_eq!(of_lives(1_000, 1_800), 0);
+        assert_eq!(of_lives(1_200, 1_800), 1, "2.2 ms in all");
     }
 
     #[test]
