@@ -14,25 +14,62 @@ pub fn short_name(symbol: &str) -> String {
     let symbol = stable_name(symbol);
     let symbol = without_result(without_suffix(&symbol));
     let mut short = String::new();
-    let mut depth = 0usize;
+    let mut brackets = Brackets::default();
     let mut rest = symbol;
     while let Some(c) = rest.chars().next() {
         let next = &rest[c.len_utf8()..];
+        let before = &symbol[..symbol.len() - rest.len()];
         match c {
-            '<' | '(' if depth > 0 => depth += 1,
-            '>' if depth > 0 && !symbol[..symbol.len() - rest.len()].ends_with('-') => depth -= 1,
-            ')' if depth > 0 => depth -= 1,
+            _ if !brackets.is_empty() => brackets.pass(before, c),
             '<' if opens_generics(&short) => {
                 short.push_str("<>");
-                depth = 1;
+                brackets.pass(before, c);
             }
             '(' if opens_parameters(&short, rest) => return short,
-            c if depth == 0 => short.push(c),
-            _ => {}
+            c => short.push(c),
         }
         rest = next;
     }
     short
+}
+
+/// The length of what begins with a bracket, up to the one that closes it.
+fn after_brackets(text: &str) -> Option<usize> {
+    let mut brackets = Brackets::default();
+    text.char_indices().find_map(|(at, c)| {
+        brackets.pass(&text[..at], c);
+        brackets.is_empty().then_some(at + c.len_utf8())
+    })
+}
+
+/// The brackets that are open at a place in a name. `>` compares in parentheses, and closes nothing there.
+#[derive(Default)]
+struct Brackets(Vec<char>);
+
+impl Brackets {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn pass(&mut self, before: &str, c: char) {
+        match c {
+            '<' | '(' | '{' | '[' => self.0.push(c),
+            '>' if !before.ends_with('-') && self.0.last() == Some(&'<') => {
+                self.0.pop();
+            }
+            ')' => self.close('('),
+            '}' => self.close('{'),
+            ']' => self.close('['),
+            _ => {}
+        }
+    }
+
+    /// Closes the last such bracket, and what is a `<` that compares behind it.
+    fn close(&mut self, open: char) {
+        if let Some(at) = self.0.iter().rposition(|&one| one == open) {
+            self.0.truncate(at);
+        }
+    }
 }
 
 /// A name that is the same in another run. Java's lambdas and other hidden classes have an address in their names, and
@@ -72,25 +109,39 @@ pub(crate) fn plain_name(symbol: &str) -> Cow<'_, str> {
 /// `shop.Orders.take(int)` of `java.util.List shop.Orders.take(int)`. A name without parameters has no result either:
 /// `py::run:/opt/two words/run.py`.
 fn without_result(symbol: &str) -> &str {
-    let (mut depth, mut start) = (0usize, 0);
+    let (mut brackets, mut start, mut known) = (Brackets::default(), 0, 0);
     for (at, c) in symbol.char_indices() {
         let (before, rest) = (&symbol[..at], &symbol[at..]);
+        if at < known {
+            continue;
+        }
         match c {
-            ' ' | '<' | '(' if depth == 0 && before.ends_with("operator") => return &symbol[start..],
-            '<' | '{' | '[' => depth += 1,
-            '>' if !before.ends_with('-') => depth = depth.saturating_sub(1),
-            '}' | ']' => depth = depth.saturating_sub(1),
-            '(' if depth == 0 && !rest.starts_with("(anonymous namespace)") => {
+            _ if !brackets.is_empty() => brackets.pass(before, c),
+            _ if ends_with_operator(before) && !is_of_word(c) => return &symbol[start..],
+            '(' if is_decltype(before) => known = at + after_brackets(rest).unwrap_or(rest.len()),
+            '(' if !rest.starts_with("(anonymous namespace)") => {
                 // Behind a space it begins no parameters: `StubRoutines (1)` of Java's virtual machine.
                 return if before.ends_with(' ') { symbol } else { &symbol[start..] };
             }
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            ' ' if depth == 0 => start = at + 1,
-            _ => {}
+            ' ' if !before.ends_with("decltype") => start = at + 1,
+            _ => brackets.pass(before, c),
         }
     }
     symbol
+}
+
+/// Whether a type of C++ by an expression begins behind `before`: `decltype (a + b) sum<int>(int)`.
+fn is_decltype(before: &str) -> bool {
+    let name = before.strip_suffix(' ').unwrap_or(before).strip_suffix("decltype");
+    name.is_some_and(|before| !before.ends_with(is_of_word))
+}
+
+fn ends_with_operator(before: &str) -> bool {
+    before.strip_suffix("operator").is_some_and(|before| !before.ends_with(is_of_word))
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 /// `T` and `::method` of `<T>::method`; not of `<T as Trait>::method`.
@@ -118,18 +169,32 @@ fn without_suffix(symbol: &str) -> &str {
     }
 }
 
-/// `vector<` and `collect::<`, but neither `operator<` nor Rust's leading `<T as Trait>`.
+/// `vector<`, `collect::<`, `operator==<` and `operator< <`, but neither `operator<` nor `operator<<` nor Rust's leading
+/// `<T as Trait>`.
 fn opens_generics(before: &str) -> bool {
-    let operator = before.ends_with("operator") || before.ends_with("operator<");
-    !operator && before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
+    if ends_with_operator(before.strip_suffix('<').unwrap_or(before)) {
+        return false;
+    }
+    let of_operator = before.ends_with("operator()") || is_operator(before.trim_end_matches(' '));
+    of_operator || before.ends_with(|c: char| is_of_word(c) || c == ':')
+}
+
+/// `operator<<`, `operator==`: an operator that is no word.
+fn is_operator(name: &str) -> bool {
+    const SIGNS: [char; 14] = ['<', '>', '=', '+', '-', '*', '/', '%', '&', '|', '^', '!', '~', ','];
+    let word = name.trim_end_matches(SIGNS);
+    word.len() < name.len() && ends_with_operator(word)
 }
 
 fn opens_parameters(before: &str, rest: &str) -> bool {
+    let is_in_lambda = before.matches('{').count() > before.matches('}').count();
     !before.is_empty()
-        && !before.ends_with("operator")
-        && !before.contains('{')
+        && !ends_with_operator(before)
+        && !is_in_lambda
         && !rest.starts_with("(anonymous namespace)")
         && !before.ends_with([':', ' '])
+        // A method of Go: `os.(*File).Sync`.
+        && !(before.ends_with('.') && rest.starts_with("(*"))
 }
 
 #[cfg(test)]
@@ -148,7 +213,34 @@ mod tests {
             ("operator new(unsigned long)", "operator new"),
             ("Key::operator<(Key const&) const", "Key::operator<"),
             ("Key::operator()(int) const", "Key::operator()"),
-            ("main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()(int) const"),
+            ("main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()"),
+            ("main::{lambda(Row<int>)#1}::operator()() const", "main::{lambda(Row<>)#1}::operator()"),
+            ("run(bool)::{lambda()#1}::operator()() const", "run"),
+            ("run::{lambda()#2}::operator()<int>(int)", "run::{lambda()#2}::operator()<>"),
+            (
+                "decltype (::new ((void*)(0)) std::thread(((declval<void (&)()>)())...)) \
+                 std::construct_at<std::thread, void (&)()>(std::thread*, void (&)())",
+                "std::construct_at<>",
+            ),
+            ("decltype(auto) std::visit<Show, Item&>(Show&&, Item&)", "std::visit<>"),
+            ("decltype (({parm#1})<({parm#2})) md::less<int, char>(int, char)", "md::less<>"),
+            ("std::enable_if<((4)>(2)), int>::type md::sum<int>(int)", "md::sum<>"),
+            ("auto md::sum<int>(int)", "md::sum<>"),
+            (
+                "std::__detail::_Map<int, std::pair<int, int> >::operator[](int const&)",
+                "std::__detail::_Map<>::operator[]",
+            ),
+            ("std::ostream& std::operator<< <char>(char)", "std::operator<< <>"),
+            ("bool operator> <Key>(Key const&, Key const&)", "operator> <>"),
+            ("bool operator==<Key>(Key const&, Key const&)", "operator==<>"),
+            ("Key::operator->() const", "Key::operator->"),
+            ("Key::operator bool() const", "Key::operator bool"),
+            ("void* operator new[](unsigned long, std::nothrow_t const&)", "operator new[]"),
+            ("unsigned long operator\"\"_ms(unsigned long long)", "operator\"\"_ms"),
+            ("my_operator(int)", "my_operator"),
+            ("internal/poll.(*FD).Fsync", "internal/poll.(*FD).Fsync"),
+            ("main.(*Queue[go.shape.int]).Push.func1", "main.(*Queue[go.shape.int]).Push.func1"),
+            ("net/http.(*conn).serve", "net/http.(*conn).serve"),
             ("<engine::Book as core::fmt::Debug>::fmt", "<engine::Book as core::fmt::Debug>::fmt"),
             ("engine::run::<engine::Live>", "engine::run::<>"),
             ("void Book::take<Order>(Order const&)", "Book::take<>"),
@@ -175,6 +267,8 @@ mod tests {
                 "md::(anonymous namespace)::sum<int>(int)",
             ),
             ("std::ostream& std::operator<< <char>(char)", "std::operator<< <char>(char)"),
+            ("bool operator> <Key>(Key const&)", "operator> <Key>(Key const&)"),
+            ("decltype (a<b) less<int>(int)", "less<int>(int)"),
             ("operator new(unsigned long)", "operator new(unsigned long)"),
             (
                 "bool main::{lambda(int)#1}::operator()<int>(int) const",
