@@ -287,7 +287,7 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "rb_native_mutex_unlock",
         "LockAcquireExtended",
     ];
-    const PREFIXES: [&str; 49] = [
+    const PREFIXES: [&str; 58] = [
         "__lll_lock",
         "lll_lock",
         "pthread_",
@@ -337,6 +337,16 @@ fn is_runtime_symbol(symbol: &str) -> bool {
         "sync.(*RWMutex)",
         "internal/sync.(*Mutex)",
         "sync.runtime_Sem",
+        // Go's system calls, and its wrappers of files and connections.
+        "internal/runtime/syscall",
+        "runtime/internal/syscall",
+        "internal/syscall/",
+        "syscall.",
+        "golang.org/x/sys/",
+        "internal/poll.",
+        "os.(*File).",
+        "os.ignoringEINTR",
+        "net.(*",
     ];
     let symbol = &*plain_name(symbol);
     let plain = symbol.split(['(', '@']).next().unwrap_or(symbol);
@@ -625,6 +635,23 @@ mod tests {
             shown(Site::of(Some(&call), None)),
             "slow_native < main._Cfunc_slow_native [pthread_mutex_lock]"
         );
+        let sync = native(&[
+            (APP, "internal/runtime/syscall/linux.Syscall6"),
+            (APP, "syscall.RawSyscall6"),
+            (APP, "syscall.Fsync"),
+            (APP, "internal/poll.(*FD).Fsync.func1"),
+            (APP, "internal/poll.ignoringEINTR"),
+            (APP, "os.(*File).Sync"),
+            (APP, "main.(*Store).SaveOrder"),
+            (APP, "runtime.goexit.abi0"),
+        ]);
+        assert_eq!(shown(Site::of(Some(&sync), None)), "main.(*Store).SaveOrder [os.(*File).Sync]");
+        let poll = native(&[
+            (APP, "internal/runtime/syscall/linux.Syscall6"),
+            (APP, "internal/runtime/syscall/linux.EpollWait"),
+            (APP, "runtime.netpoll"),
+        ]);
+        assert!(shown(Site::of(Some(&poll), None)).starts_with("runtime.netpoll ["));
         let switched = native(&[(APP, "runtime.asmcgocall.abi0"), (APP, "main._Cfunc_slow_native")]);
         assert!(shown(Site::of(Some(&switched), None)).starts_with("main._Cfunc_slow_native"));
         let lock = native(&[
