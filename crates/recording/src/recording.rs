@@ -13,8 +13,8 @@ use wallprof_model::profile::{
     ResolvedStack, SampleRow, StallRecord, Thread, ThrottledRow,
 };
 use wallprof_model::{
-    EpochSecond, LateSample, Mark, Meaning, Meanings, Span, SpanDelta, StackId, StallReason, ThreadCalls,
-    ThreadInfo, ThreadKey, WaitRow, WordRow,
+    EpochSecond, LateSample, Mark, Meaning, Meanings, Reason, Span, SpanDelta, StackId, StallReason,
+    ThreadCalls, ThreadInfo, ThreadKey, WaitRow, WordRow,
 };
 
 use crate::counters::{self, Counters};
@@ -61,6 +61,11 @@ impl Recording {
     /// the timeout of the wait ended it.
     pub fn each_peer(&self, found: impl FnMut(u64, StallReason, &Peer, bool)) -> Result<()> {
         self.checked(waits::each_peer(&self.reader, found))
+    }
+
+    /// Calls `found` with how often each thread waited for each reason, in any order.
+    pub fn each_wait_count(&self, found: impl FnMut(ThreadKey, Reason, u64)) -> Result<()> {
+        self.checked(threads::each_wait_count(&self.reader, found))
     }
 
     /// Calls `found` with what the words in memory said, in any order.

@@ -9,7 +9,7 @@ use wallprof_model::event::LedgerDelta;
 use wallprof_model::histogram::{self, Cell};
 use wallprof_model::profile::Thread;
 use wallprof_model::state::Metric;
-use wallprof_model::{EpochSecond, Histogram, MonoNs, ThreadInfo, ThreadKey};
+use wallprof_model::{EpochSecond, Histogram, MonoNs, Reason, ThreadInfo, ThreadKey};
 
 use crate::ledger;
 use crate::reader::Reader;
@@ -155,6 +155,23 @@ fn add_latencies(reader: &Reader, threads: &mut BTreeMap<ThreadKey, Thread>) -> 
         if let Some(thread) = of_row(threads, ThreadKey(row.get(latency::THREAD)?)) {
             let histogram: &mut Histogram = thread.latency.entry(metric).or_default();
             histogram.add_cell(bucket, cell);
+        }
+    }
+    Ok(())
+}
+
+/// How often each thread waited for each reason. One thread may have several counts of a reason.
+pub(crate) fn each_wait_count(
+    reader: &Reader,
+    mut found: impl FnMut(ThreadKey, Reason, u64),
+) -> SqlResult<()> {
+    let sql = "SELECT thread, metric_code, sum(count) FROM latency_cell GROUP BY thread, metric_code";
+    let mut statement = reader.connection().prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let code: u8 = row.get(1)?;
+        if let Metric::Blocked(reason) = decoded(code, Metric::from_code(code))? {
+            found(ThreadKey(row.get(0)?), reason, unsigned(row, 2)?);
         }
     }
     Ok(())

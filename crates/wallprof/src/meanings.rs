@@ -29,6 +29,7 @@ pub fn with_meanings(mut recording: Recording, rules: &Rules) -> Result<Recordin
         waits.add_sample(&sample?);
     }
     recording.each_wait(|wait| waits.add_wait(&wait))?;
+    recording.each_wait_count(|thread, reason, count| waits.add_count(thread, reason, count))?;
     recording.each_word(|word| waits.add_word(&word, rules))?;
     recording.each_peer(|stall, reason, peer, timed_out| waits.add_peer(stall, reason, peer, timed_out))?;
     let meanings = waits.finish(rules, |stack| recording.look_at(stack))?;

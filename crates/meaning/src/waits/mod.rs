@@ -42,7 +42,7 @@ use rules::Matcher;
 pub use rules::{NoLock, Rule, Rules, RulesError, RulesOfFunctions};
 use slices::Single;
 pub use slices::is_continued;
-use turns::{CpuWait, Stacks, Use};
+use turns::{Asked, CpuWait, Stacks, Use};
 pub use words::WordRule;
 
 /// Innermost functions that the waiters of one lock have in common. In PostgreSQL the lock manager is the
@@ -110,6 +110,8 @@ pub struct Waits {
     programs: FastMap<ThreadKey, u32>,
     reasons: FastMap<Place, Reason>,
     sums: FastMap<Ended, Sum>,
+    /// How often threads waited for others.
+    counts: FastMap<ThreadKey, u64>,
     poll_ends: Ends,
     /// Of waits in calls on files, among others.
     other_ends: Ends,
@@ -285,6 +287,14 @@ impl Waits {
         };
         if is_kept && self.singles.len() < MOST_SINGLES {
             self.singles.extend(Single::new(wait));
+        }
+    }
+
+    /// Takes how often a thread waited for this reason, however short each wait was.
+    pub fn add_count(&mut self, thread: ThreadKey, reason: Reason, count: u64) {
+        if is_for_others(reason) && self.programs.contains_key(&thread) {
+            let sum = self.counts.entry(thread).or_default();
+            *sum = sum.saturating_add(count);
         }
     }
 
@@ -561,8 +571,28 @@ impl Waits {
                     entry.insert(functions.of_program(&resolve(user)?));
                 }
             }
+            stacks.asked = self.asked();
         }
         Ok(Turns { uses: turns::uses(&self.singles, &self.cpu_waits, &stacks, functions), places, stacks })
+    }
+
+    /// The waits of each thread for others.
+    fn asked(&self) -> FastMap<ThreadKey, Asked> {
+        let mut asked: FastMap<ThreadKey, Asked> = FastMap::default();
+        for (ended, sum) in &self.sums {
+            let is_for_others = self.reasons.get(&ended.place).is_some_and(|reason| is_for_others(*reason));
+            if !is_for_others || ended.by == Ender::Interrupt {
+                continue;
+            }
+            let of_thread = asked.entry(ended.thread).or_default();
+            of_thread.waits = self.counts.get(&ended.thread).copied().unwrap_or(0);
+            of_thread.ended = of_thread.ended.saturating_add(sum.count);
+            if let Ender::Thread(by) = ended.by {
+                let count = of_thread.by.entry(by).or_default();
+                *count = count.saturating_add(sum.count);
+            }
+        }
+        asked
     }
 
     /// Names them one by one. Waits of which only sums are known are for what most others of the thread are for, or
@@ -722,6 +752,11 @@ pub fn by_peer(reason: StallReason, peer: &Peer, timed_out: bool) -> Option<Arc<
 fn by_wakers(name: &str, holder: bool) -> Arc<Meaning> {
     let (name, source) = (name.into(), MeaningSource::Wakers);
     Arc::new(Meaning { name, software: None, idle: false, holder, source })
+}
+
+/// Whether waits with this reason are ended by what other threads do, and are for no lock.
+fn is_for_others(reason: Reason) -> bool {
+    matches!(reason, Reason::Wait | Reason::Pipe)
 }
 
 fn turn_to_wait() -> Arc<Meaning> {

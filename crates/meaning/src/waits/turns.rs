@@ -138,6 +138,28 @@ pub(super) struct Stacks {
     pub unnamed: FastSet<StackId>,
     /// The program's functions of user stacks that wait for locks, for signals and in pipes, leaf first.
     pub functions: FastMap<StackId, Vec<FunctionId>>,
+    /// Of each thread its waits through condition variables and the like and in pipes, those among them that were too
+    /// short to be kept one by one.
+    pub asked: FastMap<ThreadKey, Asked>,
+}
+
+/// A thread's waits for others.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked {
+    /// All of them.
+    pub waits: u64,
+    /// Those with a stack that other threads ended, known or not.
+    pub ended: u64,
+    /// By thread.
+    pub by: FastMap<ThreadKey, u64>,
+}
+
+impl Asked {
+    /// Whether some of these threads end most of its waits, and how many there are then.
+    fn waits_for(&self, threads: &FastSet<ThreadKey>) -> u64 {
+        let by: u64 = self.by.iter().filter(|(by, _)| threads.contains(by)).map(|(_, count)| *count).sum();
+        if by > 0 && by.saturating_mul(MOSTLY) >= self.ended { self.waits } else { 0 }
+    }
 }
 
 impl Stacks {
@@ -238,7 +260,7 @@ pub(super) fn uses(
     }
     if !stacks.functions.is_empty() {
         let locks = waits(&is_lock);
-        let answering = answering(singles, &locks);
+        let answering = answering(singles, &locks, &stacks.asked);
         let inputs = Inputs::one_at_a_time(singles, &locks, |turn, wait| {
             let is_sent = wait.waker.is_some_and(|by| by != wait.thread && !answering.contains(&by));
             is_sent && stacks.is_for_work(functions, turn, wait)
@@ -300,8 +322,8 @@ pub(super) fn are_workers(
 }
 
 /// The threads that the waiters for locks wake, before they wait for what these threads do. The waiters themselves, too:
-/// those that wait for locks often.
-fn answering(singles: &[Single], locks: &[usize]) -> FastSet<ThreadKey> {
+/// those that wait for locks often. A thread that is asked again at once waits for the next question for a moment only.
+fn answering(singles: &[Single], locks: &[usize], asked: &FastMap<ThreadKey, Asked>) -> FastSet<ThreadKey> {
     let mut waits: FastMap<ThreadKey, u64> = FastMap::default();
     locks.iter().for_each(|&at| *waits.entry(singles[at].thread).or_default() += 1);
     let most = waits.values().copied().max().unwrap_or(0);
@@ -316,8 +338,11 @@ fn answering(singles: &[Single], locks: &[usize]) -> FastSet<ThreadKey> {
             _ => {}
         }
     }
-    let answers = counts.into_iter().filter(|(_, (ended, woken))| woken * ANSWERS >= *ended);
-    answers.map(|(thread, _)| thread).chain(workers).collect()
+    let waits = |thread| asked.get(thread).map_or(0, |asked: &Asked| asked.waits_for(&workers));
+    let is_woken = |thread, woken: u64, ended| waits(thread).max(woken).saturating_mul(ANSWERS) >= ended;
+    let answers = counts.iter().filter(|(thread, (ended, woken))| is_woken(thread, *woken, *ended));
+    let answers: Vec<ThreadKey> = answers.map(|(thread, _)| *thread).collect();
+    answers.into_iter().chain(workers).collect()
 }
 
 /// The threads that mostly wait for space: after their waits they wake the thread that feeds the pipe.
@@ -562,6 +587,15 @@ mod tests {
         waits: &[(u32, u64, u64, u64, u32)],
         cpu_waits: &[(u32, u64, u64)],
     ) -> Vec<(u32, Option<Use>)> {
+        found_among(waits, cpu_waits, &[])
+    }
+
+    /// The same with all waits of threads for others.
+    fn found_among(
+        waits: &[(u32, u64, u64, u64, u32)],
+        cpu_waits: &[(u32, u64, u64)],
+        asked: &[(u32, Asked)],
+    ) -> Vec<(u32, Option<Use>)> {
         let single = |(id, &(thread, user, start, end, waker)): (usize, &(u32, u64, u64, u64, u32))| {
             let reason = match user {
                 READ | SHARED_READ | SHARED_WRITE => Reason::Pipe,
@@ -608,7 +642,8 @@ mod tests {
             .collect();
         let unnamed = [StackId(CONDITION)].into_iter().collect();
         let full_pipe = [StackId(SHARED_WRITE)].into_iter().collect();
-        let stacks = Stacks { semaphores, next_client, full_pipe, unnamed, functions };
+        let asked = asked.iter().map(|(thread, asked)| (ThreadKey(*thread), asked.clone())).collect();
+        let stacks = Stacks { semaphores, next_client, full_pipe, unnamed, functions, asked };
         let uses = uses(&singles, &cpu_waits, &stacks, &known);
         uses.into_iter().map(|(at, what)| (singles[at].thread.0, what)).collect()
     }
@@ -823,6 +858,14 @@ mod tests {
         let mut waits = workers(CHANNEL, MUTEX, 19);
         waits.extend((0..10).map(asks));
         assert_eq!(turns(&waits), 0, "a lock around a question to thread 9");
+        let at_once = |waits, by, ended| {
+            let by = [(ThreadKey(1), by)].into_iter().collect();
+            let found = found_among(&workers(CHANNEL, MUTEX, 19), &[], &[(9, Asked { waits, ended, by })]);
+            found.iter().filter(|(_, what)| *what == Some(Use::Turn)).count()
+        };
+        assert_eq!(at_once(10, 2, 2), 0, "thread 9 is asked again before its wait is kept");
+        assert_eq!(at_once(2, 2, 2), 10, "a channel that is full now and then");
+        assert_eq!(at_once(10, 2, 8), 10, "others end its waits");
     }
 
     /// Five threads that wait for work side by side. One of them works with a lock for 10 ms, for which another one that
