@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use wallprof_analysis::tally::Tally;
+use wallprof_model::{FastMap, MonoNs, ThreadKey};
 
 use super::case::{Case, Party};
 use super::limits::is_share;
@@ -16,6 +17,69 @@ const MOST: u64 = 2;
 
 /// Waits that had not ended are said where they have one of this many parts of the time.
 const WORTH_SAYING: u64 = 10;
+
+/// A thread that goes on to wait does so within this time, ns: PostgreSQL's, after a look for deadlocks that found none.
+const WAITS_ON_NS: u64 = 1_000_000;
+
+/// A transaction that is rolled back lets go of its locks within this time, ns.
+const ROLLBACK_NS: u64 = 50_000_000;
+
+/// Waits for locks of PostgreSQL that a timer of the waiting process ended, and those that ended with them.
+pub(super) struct RolledBack {
+    timers: usize,
+    others: usize,
+    ns: u64,
+    whole_ns: u64,
+}
+
+impl RolledBack {
+    /// `None` where they have less than half of the time. Interrupts end waits of PostgreSQL's lock manager
+    /// by the timers of the waiting processes alone. Where such a process does not wait on, it rolls back, which ends the
+    /// waits for its locks; or it finds that another one has just done so.
+    pub fn of(cases: &[&Case]) -> Option<Self> {
+        let is_of_postgresql = |case: &&Case| {
+            let meaning = case.meaning.as_ref();
+            meaning.is_some_and(|meaning| meaning.holder && meaning.software.as_deref() == Some("postgresql"))
+        };
+        let mut starts: FastMap<ThreadKey, Vec<MonoNs>> = FastMap::default();
+        cases.iter().for_each(|case| starts.entry(case.thread).or_default().push(case.start));
+        let waits_on = |case: &Case| {
+            let of_thread = starts.get(&case.thread).map_or(&[][..], Vec::as_slice);
+            of_thread.iter().any(|start| *start >= case.end && start.0 - case.end.0 <= WAITS_ON_NS)
+        };
+        let by_timer = |case: &Case| case.waker.as_ref().is_some_and(|waker| waker.by.is_none());
+        let is_ended = |case: &&Case| is_of_postgresql(case) && !case.open && by_timer(case);
+        let timers: Vec<&Case> =
+            cases.iter().copied().filter(is_ended).filter(|case| !waits_on(case)).collect();
+        let mut ends: FastMap<ThreadKey, Vec<MonoNs>> = FastMap::default();
+        timers.iter().for_each(|case| ends.entry(case.thread).or_default().push(case.woken()));
+        let is_freed = |case: &&Case| {
+            let of_waker = case.waker_key().and_then(|by| ends.get(&by)).map_or(&[][..], Vec::as_slice);
+            of_waker
+                .iter()
+                .any(|end| case.start < *end && case.woken() >= *end && case.woken().0 - end.0 <= ROLLBACK_NS)
+        };
+        let others: Vec<&Case> = cases.iter().copied().filter(is_freed).collect();
+        let (ns, whole_ns) = (waited_ns(&timers) + waited_ns(&others), waited_ns(cases));
+        let rolled_back = RolledBack { timers: timers.len(), others: others.len(), ns, whole_ns };
+        is_most(ns, whole_ns).then_some(rolled_back)
+    }
+
+    /// `: timers of the waiting processes ended 4 of these waits, and 4 others ended at once after that, for 84 % of that
+    /// time`.
+    pub fn words(&self) -> String {
+        let others = match self.others {
+            0 => String::new(),
+            1 => ", and another one ended at once after that".to_owned(),
+            count => format!(", and {count} others ended at once after that"),
+        };
+        let share = wording::percent(self.ns, self.whole_ns);
+        let timers = self.timers;
+        format!(
+            ": timers of the waiting processes ended {timers} of these waits{others}, for {share} of that time"
+        )
+    }
+}
 
 /// The time of waits until they were ended, ns. A holder is to blame for no later wait for a CPU.
 pub(super) fn waited_ns(cases: &[&Case]) -> u64 {
@@ -190,6 +254,41 @@ mod tests {
             found.ends_with("up to 40.0 ms: thread-2 held it and released it in release_order."),
             "{found}"
         );
+    }
+
+    /// Two sessions wait for each other's row. The timer of the first one ends its wait after a second, and its transaction,
+    /// for which the second one waited.
+    #[test]
+    fn timer_that_rolls_back_a_transaction_of_postgresql_is_said() {
+        let of_postgresql = |mut wait: StallRecord| {
+            let meaning = Meaning {
+                name: "row lock".into(),
+                software: Some("postgresql".into()),
+                idle: false,
+                holder: true,
+                source: MeaningSource::Stack,
+            };
+            wait.meaning = Some(Arc::new(meaning));
+            wait
+        };
+        let pair = |turn: u64| {
+            let first =
+                at(turn * 2_000 * MS, by_interrupt(wait(turn * 2 + 1, 2, "row lock", true, 1_000 * MS)));
+            let second = at(turn * 2_000 * MS, wait(turn * 2 + 2, 1, "row lock", true, 1_000 * MS + 300_000));
+            [of_postgresql(first), of_postgresql(second)]
+        };
+        let found = Fixture::only_finding((0..3).flat_map(pair));
+        let end = ": timers of the waiting processes ended 3 of these waits, and 3 others ended at once after that, for \
+            100 % of that time.";
+        assert!(found.title.ends_with(end), "{}", found.title);
+        assert!(found.advice.contains("deadlock_timeout"), "{}", found.advice);
+        let looks = (0..3).map(|turn| {
+            let goes_on = by_interrupt(wait(turn + 1, 2, "row lock", true, 1_000 * MS));
+            of_postgresql(at(turn * 1_000 * MS, goes_on))
+        });
+        let last = of_postgresql(at(3_000 * MS, wait(9, 2, "row lock", true, 1_900 * MS)));
+        let found = Fixture::findings(looks.chain([last]));
+        assert!(found.iter().all(|found| !found.title.contains("timers of the waiting")), "{found:#?}");
     }
 
     #[test]

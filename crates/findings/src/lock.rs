@@ -15,6 +15,7 @@ use super::case::{Case, Party, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::holding::{Holding, Releases};
+use super::known::RolledBack;
 use super::limits::{Delays, SHORTEST_BLOCK_NS, is_share, wall_ns};
 use super::relay::Relay;
 use super::spec::Reported;
@@ -214,7 +215,8 @@ fn handed(cases: &[&Case], evidence: &Evidence) -> String {
         let computing = is_of_process.then(|| computing(cases, evidence)).flatten();
         return computing.unwrap_or_else(|| match has_meaning && !has_holder {
             true => known::no_end(cases, times.total()),
-            false => known::no_holder(cases, times.total()),
+            false => RolledBack::of(cases)
+                .map_or_else(|| known::no_holder(cases, times.total()), |rolled_back| rolled_back.words()),
         });
     };
     let release = wording::spot(release_of_holder(&times, cases, evidence).as_ref());

@@ -15,6 +15,7 @@ use wallprof_meaning::site::Site;
 use super::case::{Case, across_processes, by_function, grouped, mostly};
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
+use super::known::RolledBack;
 use super::relay::Relay;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, network_wait, wording};
@@ -42,6 +43,10 @@ pub(super) const SPACE_ADVICE: &str = "Let the readers take what they read faste
 
 const POOL_ADVICE: &str = "Give what the pool lends back sooner: wait for nothing else while a thread has it. A larger \
     pool helps where what is behind it, such as a database, has room for more at a time.";
+
+const ROLLBACK_ADVICE: &str = "PostgreSQL ends a deadlock after deadlock_timeout, with an error in one of its transactions; \
+    lock_timeout and statement_timeout end waits, too. The server's log says which of them it was. Against deadlocks change \
+    rows in the same order in all transactions.";
 
 const RESULT_ADVICE: &str = "Look at what the threads that end the waits do meanwhile, and make that faster. Where all threads \
     of an executor are busy, the task waits for one: give it more of them, or less to do. Or do other work until the result \
@@ -125,6 +130,9 @@ fn advice(cases: &[&Case], evidence: &Evidence) -> String {
             || format!("Make the {} faster, or do not wait for it on this path.", meaning.name),
             ToOwned::to_owned,
         );
+    }
+    if RolledBack::of(cases).is_some() {
+        return ROLLBACK_ADVICE.to_owned();
     }
     let meaning = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
     if let Some(advice) = meaning.as_deref().and_then(advice_about) {
