@@ -188,13 +188,14 @@ fn is_operator(name: &str) -> bool {
 
 fn opens_parameters(before: &str, rest: &str) -> bool {
     let is_in_lambda = before.matches('{').count() > before.matches('}').count();
+    // `os.(*File).Sync`
+    let is_method_of_go = before.ends_with('.') && rest.starts_with("(*");
+    let begins_a_name = rest.starts_with("(anonymous namespace)") || is_method_of_go;
     !before.is_empty()
         && !ends_with_operator(before)
         && !is_in_lambda
-        && !rest.starts_with("(anonymous namespace)")
+        && !begins_a_name
         && !before.ends_with([':', ' '])
-        // A method of Go: `os.(*File).Sync`.
-        && !(before.ends_with('.') && rest.starts_with("(*"))
 }
 
 #[cfg(test)]
