@@ -21,6 +21,17 @@ const WORTH_SAYING: u64 = 10;
 /// A thread that goes on to wait does so within this time, ns: PostgreSQL's, after a look for deadlocks that found none.
 const WAITS_ON_NS: u64 = 1_000_000;
 
+/// The locks of PostgreSQL's lock manager, which alone its timers end.
+const HEAVY_LOCKS: [&str; 7] = [
+    "row lock",
+    "unique key",
+    "transaction lock",
+    "table lock",
+    "relation extension lock",
+    "advisory lock",
+    "heavyweight lock",
+];
+
 /// A transaction that is rolled back lets go of its locks within this time, ns.
 const ROLLBACK_NS: u64 = 50_000_000;
 
@@ -38,8 +49,9 @@ impl RolledBack {
     /// waits for its locks; or it finds that another one has just done so.
     pub fn of(cases: &[&Case]) -> Option<Self> {
         let is_of_postgresql = |case: &&Case| {
-            let meaning = case.meaning.as_ref();
-            meaning.is_some_and(|meaning| meaning.holder && meaning.software.as_deref() == Some("postgresql"))
+            case.meaning.as_ref().is_some_and(|meaning| {
+                meaning.software.as_deref() == Some("postgresql") && HEAVY_LOCKS.contains(&&*meaning.name)
+            })
         };
         let mut starts: FastMap<ThreadKey, Vec<MonoNs>> = FastMap::default();
         cases.iter().for_each(|case| starts.entry(case.thread).or_default().push(case.start));
@@ -282,6 +294,12 @@ mod tests {
             100 % of that time.";
         assert!(found.title.ends_with(end), "{}", found.title);
         assert!(found.advice.contains("deadlock_timeout"), "{}", found.advice);
+        let lightweight = (0..3).flat_map(pair).map(|wait| {
+            let meaning =
+                wait.meaning.as_deref().cloned().map(|of| Meaning { name: "lightweight lock".into(), ..of });
+            StallRecord { meaning: meaning.map(Arc::new), ..wait }
+        });
+        assert!(!title(lightweight).contains("timers of the waiting"));
         let looks = (0..3).map(|turn| {
             let goes_on = by_interrupt(wait(turn + 1, 2, "row lock", true, 1_000 * MS));
             of_postgresql(at(turn * 1_000 * MS, goes_on))
