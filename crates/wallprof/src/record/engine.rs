@@ -53,6 +53,8 @@ pub struct Engine {
     /// Set by signals that end the run: they also end the reading of files for names.
     interrupted: Arc<AtomicBool>,
     clock: ClockMap,
+    /// The start, until it is in the file.
+    unwritten_start: Option<MonoNs>,
     events: u64,
     /// The end of the seconds that the observer has and the file has not.
     uncommitted: Option<MonoNs>,
@@ -166,6 +168,7 @@ impl Engine {
             observer: Box::new(|_| {}),
             target: setup.command,
             spans: options.spans.iter().cloned().zip(probed_files).collect(),
+            unwritten_start: None,
             events: 0,
             uncommitted: None,
             committed: Instant::now(),
@@ -189,13 +192,17 @@ impl Engine {
         })
     }
 
-    /// Starts to measure. The recording starts now.
-    pub fn arm(&mut self) -> Result<(), Failure> {
-        Ok(self.recorder.start_at(self.session.arm())?)
+    /// Starts to measure. The recording starts now; [`Self::report_existing_threads`] writes that, as a held command
+    /// does not wait for the disk.
+    pub fn arm(&mut self) {
+        self.unwritten_start = Some(self.session.arm());
     }
 
-    /// Writes the threads that exist already.
+    /// Writes the start, and the threads that exist already.
     pub fn report_existing_threads(&mut self) -> Result<(), Failure> {
+        if let Some(start) = self.unwritten_start.take() {
+            self.recorder.start_at(start)?;
+        }
         self.feed(Session::emit_threads)
     }
 

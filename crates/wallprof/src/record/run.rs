@@ -36,7 +36,7 @@ pub fn record(options: &RecordOptions, started: Instant) -> Result<ExitCode, Fai
     let held = options.command.as_deref().map(HeldCommand::start).transpose().map_err(Failure::failed)?;
     descriptors::raise_limit();
     let mut engine = Engine::prepare(setup, held.as_ref().map(HeldCommand::pid))?;
-    engine.arm()?;
+    engine.arm();
     let armed = Instant::now();
     // At once: the wait of the held command is recorded with it.
     let command = held.map(HeldCommand::release).transpose().map_err(Failure::failed)?;

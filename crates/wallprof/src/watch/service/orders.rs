@@ -51,7 +51,7 @@ impl Service {
         if self.started {
             self.engine.resume()?;
         } else {
-            self.engine.arm()?;
+            self.engine.arm();
             self.engine.report_existing_threads()?;
             self.started = true;
         }

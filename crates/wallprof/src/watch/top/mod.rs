@@ -89,7 +89,7 @@ pub fn run(args: TopArgs) -> Result<ExitCode, Failure> {
     engine.observe(observer(Rc::clone(&live)));
     let here = PathBuf::from(".");
     let snapshots = Snapshots::new(engine.path(), here, settings.record.rules.clone());
-    engine.arm()?;
+    engine.arm();
     engine.report_existing_threads()?;
     let colour = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && !term.is_some_and(|term| term.starts_with("vt"));
