@@ -162,7 +162,8 @@ fn read_while_written() {
         let read = describe(&place.file());
         let end: u64 = read.split(' ').next().unwrap().parse().unwrap_or_else(|_| panic!("{read}"));
         assert_eq!(read, expected_after(end / 1_000), "a whole number of commits");
-        assert!(end >= commits * 1_000 && end > last_end);
+        // The writer may have had no CPU since the last reading, which can have been of later commits than were waited for.
+        assert!(end >= commits * 1_000 && end >= last_end, "{end} after commit {commits}, {last_end} before");
         last_end = end;
     }
     let error = Recorder::create(&place.file(), &start()).err().expect("it is being written");
