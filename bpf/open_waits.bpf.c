@@ -27,7 +27,7 @@ ALWAYS_INLINE u64 open_place(struct task_struct *task, struct thread_state *t, s
         return t->place;
     seen->word_known = stall->flags & STALL_WORD;
     seen->word = stall->word;
-    return place_of(task, seen);
+    return place_of(task, seen, seen->syscall);
 }
 
 GLOBAL int clear_stall(struct stall_record *stall) {

@@ -2,7 +2,8 @@
 /* Busy periods: from the wakeup that ends a wait at an idle place to the start of the next such wait.
  *
  * A thread that leaves the CPU for a voluntary wait looks up whether the place is idle. Its states since the
- * wakeup are the ledger's growth. Sums have every busy period. A few are emitted one by one as well. */
+ * wakeup are the ledger's growth. Sums have every busy period. A few are emitted one by one as well. With
+ * --span loop, a poll at an idle place that returns at once ends a period, too: loop.bpf.c. */
 #pragma once
 
 #include "include/histogram.h"
@@ -23,29 +24,21 @@ struct {
     __type(value, struct span_value);
 } spans SEC(".maps");
 
-/* The numbers of the period that is being counted: too many for the stack of a program. One user a CPU, since
- * the probe of a switch does not interrupt itself. */
-struct {
-    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, u32);
-    __type(value, struct span_value);
-} span_scratch SEC(".maps");
-
 /* Makes the record's type part of the object, from which its Rust view is generated. */
 const struct span_record empty_span = {.type = RECORD_SPAN};
 const struct late_record empty_late = {.type = RECORD_LATE};
 
-/* Whether the place of this wait is idle. Verdicts are looked up once a second and place: a thread waits at
- * few places. */
-GLOBAL int waits_idle(struct thread_state *t) {
+/* A row that is new. */
+const struct span_value no_periods = {};
+
+/* Whether the thread's place `number` is idle. Verdicts are looked up once a second and place: a thread waits
+ * at few places. */
+GLOBAL int is_idle_place(struct thread_state *t, u64 number) {
     struct known_place *known;
     struct wait_place *place;
-    u64 number;
 
     if (!t)
         return 0;
-    number = t->place;
     known = &t->known_places[(number >> 32) & (KNOWN_PLACES - 1)];
     if (likely(known->number == number && known->second == t->second))
         return known->is_idle;
@@ -126,7 +119,7 @@ GLOBAL bool is_example(struct thread_state *t, u64 ns) {
     return t->busy_count <= FIRST_SPANS || t->busy_count % ONE_SPAN_IN == 0;
 }
 
-ALWAYS_INLINE bool emit_span(struct thread_state *t, struct span_states *states) {
+ALWAYS_INLINE bool emit_span(struct thread_state *t) {
     struct span_record *record = reserve_example(sizeof(*record));
 
     if (!record)
@@ -135,40 +128,64 @@ ALWAYS_INLINE bool emit_span(struct thread_state *t, struct span_states *states)
     record->key = t->key;
     record->start = t->busy_from;
     record->end = t->since;
-    record->states = *states;
+    record->states = t->busy_states;
     bpf_ringbuf_submit(record, ring_flags());
     return true;
 }
 
-/* Adds the period that ends now to its row. */
-GLOBAL int count_span(struct thread_state *t) {
-    struct span_value *one, *row;
-    struct span_key key;
-    u32 zero = 0;
-    u64 ns;
-
-    one = bpf_map_lookup_elem(&span_scratch, &zero);
-    if (!t || !one)
+/* Emits the period that ends now, of `ns`, if it is one of those that are emitted one by one. */
+GLOBAL int emit_example(struct thread_state *t, u64 ns) {
+    if (!t)
         return 0;
-    ns = t->since - t->busy_from;
+    if (!(is_example(t, ns) && emit_span(t)) && ns > busy_budget_ns)
+        lose(LOSS_OVER_BUDGET);
+    return 0;
+}
+
+/* What the ledger has gained since the period's start takes the place of what it had then. */
+GLOBAL int take_busy_states(struct thread_state *t) {
+    if (t)
+        take_states(&t->busy_states, &t->ledger, &t->busy_states);
+    return 0;
+}
+
+GLOBAL u32 bucket_of_period(u64 ns) { return bucket_from_ns(ns); }
+
+/* The row of the period that ends now, of `ns`. */
+ALWAYS_INLINE struct span_value *row_of_period(struct thread_state *t, u64 ns) {
+    struct span_value *row;
+    struct span_key key;
+
     key.key = t->key;
     key.second = t->second;
-    key.bucket = bucket_from_ns(ns);
-    take_states(&one->states, &t->ledger, &t->busy_base);
+    key.bucket = bucket_of_period(ns);
     row = bpf_map_lookup_elem(&spans, &key);
+    if (likely(row) || bpf_map_update_elem(&spans, &key, &no_periods, BPF_ANY))
+        return row;
+    return bpf_map_lookup_elem(&spans, &key);
+}
+
+/* Counts the period that ends at `t->since`. */
+GLOBAL int count_span(struct thread_state *t) {
+    struct span_value *row;
+    u64 ns;
+
+    if (!t)
+        return 0;
+    ns = t->since - t->busy_from;
+    if (unlikely(t->busy_after_nothing) && ns < SPIN_TURN_NS)
+        return 0;
+    take_busy_states(t);
+    row = row_of_period(t, ns);
     if (likely(row)) {
         row->count++;
         if (ns > row->max)
             row->max = ns;
-        add_states(&row->states, &one->states);
+        add_states(&row->states, &t->busy_states);
     } else {
-        one->count = 1;
-        one->max = ns;
-        if (bpf_map_update_elem(&spans, &key, one, BPF_ANY))
-            lose(LOSS_SPANS_FULL);
+        lose(LOSS_SPANS_FULL);
     }
-    if (!(is_example(t, ns) && emit_span(t, &one->states)) && ns > busy_budget_ns)
-        lose(LOSS_OVER_BUDGET);
+    emit_example(t, ns);
     follow_late(t, ns);
     follow_rare(t, ns);
     return 0;
@@ -176,8 +193,8 @@ GLOBAL int count_span(struct thread_state *t) {
 
 /* `task` is current, and goes to sleep for a voluntary reason; the ledger is complete. */
 ALWAYS_INLINE void end_busy(struct task_struct *task, struct thread_state *t) {
-    t->place = place_of(task, t);
-    t->idle = !is_kernel_only(task) && waits_idle(t);
+    t->place = place_of(task, t, t->syscall);
+    t->idle = !is_kernel_only(task) && is_idle_place(t, t->place);
     if (t->idle && t->busy_from && t->busy_from < t->since)
         count_span(t);
 }
@@ -188,18 +205,20 @@ NOINLINE int find_place(struct task_struct *task, struct thread_state *t) {
         return 0;
     follow_words(task, t);
     note_wait_word(task, t);
-    t->place = place_of(task, t);
+    t->place = place_of(task, t, t->syscall);
     return 0;
 }
 
-/* A period begins at the wakeup, `awake` ns ago. The ledger is complete up to `now`. */
+/* A period begins `awake` ns ago, at a wakeup. The ledger is complete up to `now`. */
 GLOBAL int start_period(struct thread_state *t, u64 now, u64 awake) {
     if (!t)
         return 0;
     t->idle = false;
     t->busy_from = now - awake;
-    keep_states(&t->busy_base, &t->ledger);
-    t->busy_base.runnable -= awake;
+    t->busy_in_call = true;
+    t->busy_after_nothing = false;
+    keep_states(&t->busy_states, &t->ledger);
+    t->busy_states.runnable -= awake;
     return 0;
 }
 
@@ -209,6 +228,6 @@ GLOBAL int start_period(struct thread_state *t, u64 now, u64 awake) {
 ALWAYS_INLINE void start_busy(struct task_struct *task, struct thread_state *t, u64 now, u64 awake) {
     if (unlikely(!t->place) && !stacks_at_switch_out)
         find_place(task, t);
-    if (t->idle || (!is_kernel_only(task) && waits_idle(t)))
+    if (t->idle || (!is_kernel_only(task) && is_idle_place(t, t->place)))
         start_period(t, now, awake);
 }

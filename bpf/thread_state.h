@@ -118,9 +118,11 @@ struct thread_state {
     u8 asked;        /* ASKED_…: of the present wait */
     u8 polled;       /* POLLED_…: of the present wait, for polled_fd */
     u32 polled_fd;
-    u64 busy_from;    /* start of the busy period, span.h; 0: none yet */
-    bool idle;        /* the present wait is at an idle place */
-    u64 busy_longest; /* of busy_second */
+    u64 busy_from;           /* start of the busy period, span.h; 0: none yet */
+    bool idle;               /* the present wait is at an idle place */
+    bool busy_in_call;       /* of the busy period, loop.bpf.c: no poll has returned since its start */
+    bool busy_after_nothing; /* and this one: it started with a poll that found nothing */
+    u64 busy_longest;        /* of busy_second */
     u32 busy_second;
     u32 busy_count;
     u64 late_ns;    /* about one period in twenty lasts longer */
@@ -129,7 +131,7 @@ struct thread_state {
     u32 rare_spans;
     u32 late_waits;
     u32 over_spans;
-    struct span_states busy_base; /* the ledger at its start */
+    struct span_states busy_states; /* what the ledger had at the period's start */
     struct known_place known_places[KNOWN_PLACES];
     u32 marks_seen; /* the version of `mark_slots` that the next two are from; mark.h */
     u32 mark_exec_id;

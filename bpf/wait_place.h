@@ -23,12 +23,12 @@ struct {
  * short-lived threads have a new place each. Concurrent decrements can make it negative. */
 volatile s64 first_waits_left = 0;
 
-/* The place where `task` waits: its program, its system call, the code and the depth of the stack that made
- * the call, and the process's own word for the wait. Threads share no place, so that a place has one writer.
- */
-ALWAYS_INLINE u64 place_of(struct task_struct *task, struct thread_state *t) {
+/* The place where `task` waits: its program, the system call that it is in, the code and the depth of the
+ * stack that made the call, and the process's own word for the wait. Threads share no place, so that a place
+ * has one writer. */
+ALWAYS_INLINE u64 place_of(struct task_struct *task, struct thread_state *t, s32 syscall) {
     struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-    u64 place = mix(HASH_STEP, ((u64)t->key << 32) | (u32)t->syscall);
+    u64 place = mix(HASH_STEP, ((u64)t->key << 32) | (u32)syscall);
 
     place = mix(place, (u32)task->self_exec_id);
     if (!is_kernel_only(task))

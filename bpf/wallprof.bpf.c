@@ -8,6 +8,7 @@
 #include "irq.bpf.c"
 #include "lifecycle.bpf.c"
 #include "look.bpf.c"
+#include "loop.bpf.c"
 #include "noise.bpf.c"
 #include "open_waits.bpf.c"
 #include "sampler.bpf.c"

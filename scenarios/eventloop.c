@@ -4,13 +4,14 @@
 //   loop     run_loop → wait_for_requests (epoll_wait), and run_loop → serve_request, which takes some
 //            microseconds. With -b US every fiftieth request waits for so long: serve_request → back_off, or
 //            with -p serve_request → ask_backend, which polls for an answer that does not come
-//   client   sends a request every 2 ms: send_requests
+//   client   sends a request every 2 ms: send_requests. With -n N it sends that many at once, and the loop
+//            takes one of them in a turn, so that a poll returns at once while there are more
 //   worker   waits on a condition variable for jobs of 30 ms each: take_job, and run_job. It is no event loop
 //
 // Truth, besides truth.h's lines:
 //   {"event":"served", "tid", "requests", "blocked", "blocked_ns"}   requests, those that waited, and the
 //       time that these took by the thread's own clock
-// Options: -b US, how long every fiftieth request waits (default 0: none does); -p, it does so in poll.
+// Options: -b US, how long every fiftieth request waits (default 0: none does); -p, it does so in poll; -n N.
 
 #include "truth.h"
 
@@ -29,6 +30,7 @@ static int requests_in, requests_out;
 static uint64_t requests, blocked, blocked_ns;
 static double block_us;
 static bool polls;
+static double burst;
 static struct runner runners[3];
 static struct run run = {.scenario = "eventloop", .seconds = 10, .seed = 42};
 
@@ -61,7 +63,7 @@ SHOWN static int wait_for_requests(int set) {
     char bytes[64];
     if (epoll_wait(set, &event, 1, -1) < 1)
         return 0;
-    ssize_t got = read(requests_in, bytes, sizeof bytes);
+    ssize_t got = read(requests_in, bytes, burst > 0 ? 1 : sizeof bytes);
     return got > 0 ? (int)got : -1;
 }
 
@@ -89,7 +91,8 @@ SHOWN static void send_requests(struct runner *self) {
     (void)self;
     for (uint64_t sent = 0; !run_is_over(); sent++) {
         sleep_for(REQUEST_NS);
-        if (write(requests_out, "r", 1) != 1)
+        ssize_t count = burst > 1 ? (ssize_t)burst : 1;
+        if (write(requests_out, "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr", (size_t)count) != count)
             die("cannot send a request", errno);
         if (sent % 25 == 0)
             add_job(false);
@@ -125,9 +128,12 @@ static void print_truth(void) {
 
 int main(int argc, char **argv) {
     const struct own_option own[] = {{.letter = 'b', .argument = "US", .number = &block_us},
-                                     {.letter = 'p', .flag = &polls}};
+                                     {.letter = 'p', .flag = &polls},
+                                     {.letter = 'n', .argument = "N", .number = &burst}};
     int ends[2];
-    take_options(argc, argv, &run, own, 2);
+    take_options(argc, argv, &run, own, 3);
+    if (burst > 32)
+        die("-n takes at most 32", EINVAL);
     if (pipe(ends) != 0)
         die("cannot make a pipe", errno);
     requests_in = ends[0];

@@ -42,6 +42,8 @@
 #define MAX_RARE_SPANS 32
 #define MAX_OVER_SPANS 64 /* that last longer than the budget */
 #define ONE_SPAN_IN 512
+/* A turn of a loop that follows a poll without events and is over sooner than this is spinning, no period. */
+#define SPIN_TURN_NS 5000
 /* Waits late in busy periods that are emitted of a thread in a second. */
 #define MAX_LATE_WAITS 64
 /* Waits that are emitted of a place whose verdict is not known: enough for a verdict and for examples. */

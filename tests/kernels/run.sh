@@ -82,8 +82,8 @@ make_initramfs() {
     strip -o "$root/bin/wallprof" "$WALLPROF"
     libraries_of "$WALLPROF" | while read -r library; do install -D "$library" "$root$library"; done
     cp "$HERE/init" "$root/init"
-    make -s -C scenarios OUT="$STORE/scenarios" CC='gcc -static' "$STORE"/scenarios/{lock,deadlock,chain,bystander,timers,calls}
-    cp "$STORE"/scenarios/{lock,deadlock,chain,bystander,timers,calls} "$root/bin"
+    make -s -C scenarios OUT="$STORE/scenarios" CC='gcc -static' "$STORE"/scenarios/{lock,deadlock,chain,bystander,timers,calls,eventloop}
+    cp "$STORE"/scenarios/{lock,deadlock,chain,bystander,timers,calls,eventloop} "$root/bin"
     (cd "$root" && find . | busybox cpio -o -H newc 2> /dev/null | gzip -1) > "$STORE/initramfs"
 }
 
@@ -163,7 +163,7 @@ findings() {
     fi
     # The first failure causes the others.
     for command in programs record report lock runnable chain stacks stuck open faults switches \
-        brief brief_back brief_missed away back timers late bystander calls spans missed doctor; do
+        brief brief_back brief_missed away back timers late bystander calls spans turns busy missed doctor; do
         if [ "$(cat "$results/$command.status")" != 0 ]; then
             echo "$command ended with $(cat "$results/$command.status"): $(tail -1 "$results/$command.err")"
             return
@@ -181,6 +181,7 @@ findings() {
     rule_fires "$results/late.out" oversleep sleeper
     no_bystander_is_named "$results"
     calls_are_spans "$results"
+    turns_are_periods "$results"
 }
 
 # The report $1 has a finding of the rule $2 about the thread $3.
@@ -235,6 +236,16 @@ calls_are_spans() {
         $truth[] | select(.event == "calls")
         | . as $calls | ([$tail[0].kinds[] | select(.kind == $calls.function).count] | add) as $spans
         | select($spans != .ended) | "\($spans) spans of \(.ended) calls of \(.function)"'
+}
+
+# The loop takes one of eight requests in a turn: most of its polls return at once. Each of them ends a busy period once
+# the place of the poll is known.
+turns_are_periods() {
+    jq -rn --slurpfile truth "$1/turns.out" --slurpfile tail "$1/busy.out" '
+        ($truth[] | select(.event == "served").requests) as $requests
+        | ([$tail[0].kinds[].count] | add) as $periods
+        | select($periods < $requests / 4 or $periods > $requests)
+        | "\($periods // 0) busy periods of a loop that served \($requests) requests"'
 }
 
 # The output of the doctor, the features of the kernel, and the loaded programs must agree.
@@ -322,6 +333,7 @@ write_table() {
 		  stepped by an hour and back.
 		- Calls of probed functions, which call themselves, jump out, or end by a jump to another function. Each one that
 		  returned is a span.
+		- An event loop whose polls return at once: with `--span loop` each turn is a busy period.
 		- 4,000 wakeups by interrupts beside threads that the interrupts happen to hit. None of these threads is named as
 		  a waker.
 

@@ -67,6 +67,7 @@ impl Look {
             user_stacks: UserStacks::Tables,
             guarded: Vec::new(),
             spans: Vec::new(),
+            loops: false,
         };
         let programs = [PROGRAM, CREATE_STATES, CLOCK];
         let skeleton = object::load_only(&options, features, &programs)?;

@@ -75,6 +75,8 @@ pub struct ProbeOptions {
     pub guarded: Vec<u32>,
     /// `--span`; those after the first [`MAX_SPAN_PROBES`] are left out.
     pub spans: Vec<SpanProbes>,
+    /// A poll at an idle place that returns at once ends a busy period: `--span loop`.
+    pub loops: bool,
 }
 
 /// The most options `--span`.
@@ -169,6 +171,7 @@ const REQUIRED: &[&str] = &[
     "irq_handler_exit",
     "softirq_entry",
     "softirq_exit",
+    "sys_exit",
 ];
 
 /// Names of the programs that cannot load here, or that nothing needs.
@@ -183,6 +186,7 @@ pub(crate) fn left_out(programs: &[Program<'_>], types: &KernelTypes, options: &
         "on_event" => !options.events.iter().any(|event| !event.is_tracepoint()),
         "on_tracepoint" => !options.events.iter().any(PerfEventSpec::is_tracepoint),
         "on_span_start" | "on_span_end" => options.spans.is_empty(),
+        "on_system_call_end" => !options.loops,
         look::PROGRAM => true,
         _ => false,
     };
@@ -235,6 +239,7 @@ mod tests {
             user_stacks: UserStacks::Tables,
             guarded: Vec::new(),
             spans: Vec::new(),
+            loops: false,
         }
     }
 

@@ -52,6 +52,7 @@ fn everything() -> ProbeOptions {
         user_stacks: UserStacks::Tables,
         guarded: vec![0],
         spans: Vec::new(),
+        loops: false,
     }
 }
 

@@ -10,14 +10,34 @@ use wallprof_symbols::{FileIdentity, ProbeSite, SpanTarget, probe_sites};
 
 use crate::failure::Failure;
 
+/// The options `--span`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpanOptions {
+    /// Spans between two places in code.
+    pub targets: Vec<SpanTarget>,
+    /// `loop`: a poll at an idle place that returns at once ends a busy period, too.
+    pub loops: bool,
+}
+
+/// The source of spans that has no code: the polls of loops.
+const LOOP: &str = "loop";
+
 /// The options `--span` of the command line.
 ///
 /// # Errors
 /// A text that names no span; two with spans of one kind; too many of them. The sentence does not name the option.
-pub fn spans_from_texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Vec<SpanTarget>, String> {
-    let mut spans: Vec<SpanTarget> = Vec::new();
+pub fn spans_from_texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<SpanOptions, String> {
+    let mut options = SpanOptions::default();
+    let spans = &mut options.targets;
     for text in texts {
-        let span: SpanTarget = text.parse().map_err(|error| format!("{error}"))?;
+        if text == LOOP {
+            options.loops = true;
+            continue;
+        }
+        let span: SpanTarget = text.parse().map_err(|error| match text.contains(':') {
+            true => format!("{error}"),
+            false => format!("{error}, or {LOOP}"),
+        })?;
         if spans.contains(&span) {
             continue;
         }
@@ -31,7 +51,7 @@ pub fn spans_from_texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<
     }
     match spans.len() > MAX_SPAN_PROBES {
         true => Err(format!("{} options are too many: give at most {MAX_SPAN_PROBES}", spans.len())),
-        false => Ok(spans),
+        false => Ok(options),
     }
 }
 
@@ -100,13 +120,18 @@ mod tests {
     #[test]
     fn spans_are_read_or_refused_in_a_sentence() {
         let texts = ["uprobe:/bin/engine:place_order", "usdt:/bin/engine:engine:begin..end"];
-        let spans = spans_from_texts(texts.into_iter().chain([texts[0]])).unwrap();
+        let options = spans_from_texts(texts.into_iter().chain([texts[0]])).unwrap();
+        assert!(!options.loops);
+        let spans = options.targets;
         let kinds: Vec<_> = kinds(&spans).iter().map(|kind| (kind.kind.to_string(), kind.source)).collect();
         let expected = [("place_order", SpanSource::Uprobe), ("begin..end", SpanSource::Usdt)];
         assert_eq!(kinds, expected.map(|(kind, source)| (kind.to_owned(), source)));
         let both = ["uprobe:/bin/engine:main", "uprobe:/bin/other:main"];
         assert!(spans_from_texts(both).unwrap_err().contains("the kind `main`"));
         assert!(spans_from_texts(["kprobe:do_exit"]).is_err());
+        let looped = spans_from_texts(["loop", texts[0], "loop"]).unwrap();
+        assert!(looped.loops && looped.targets.len() == 1);
+        assert!(spans_from_texts(["loops"]).unwrap_err().ends_with(", or loop"));
         let many: Vec<String> =
             (0..=MAX_SPAN_PROBES).map(|number| format!("uprobe:/bin/engine:f{number}")).collect();
         assert!(spans_from_texts(many.iter().map(String::as_str)).unwrap_err().contains("9 options"));
@@ -115,7 +140,7 @@ mod tests {
     #[test]
     fn function_that_is_not_there_is_refused() {
         let spans = spans_from_texts(["uprobe:/proc/self/exe:no_such_function_anywhere"]).unwrap();
-        let failure = find(&spans).unwrap_err();
+        let failure = find(&spans.targets).unwrap_err();
         assert!(failure.message.starts_with("--span: "), "{}", failure.message);
     }
 }

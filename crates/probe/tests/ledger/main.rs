@@ -4,6 +4,7 @@
 
 mod defects;
 mod kernel;
+mod loops;
 mod probed;
 mod random;
 mod timeline;

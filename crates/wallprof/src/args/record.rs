@@ -101,8 +101,9 @@ pub struct RecordArgs {
     pub budgets: Vec<String>,
 
     /// Spans between two USDT probes, or calls of a function, for `wallprof tail`:
-    /// usdt:PATH:PROVIDER:BEGIN..END, uprobe:PATH:FUNCTION; can be given several times
-    #[arg(long = "span", value_name = "SOURCE")]
+    /// usdt:PATH:PROVIDER:BEGIN..END, uprobe:PATH:FUNCTION; or loop: busy periods end at polls that return at once,
+    /// too; can be given several times
+    #[arg(long = "span", alias = "spans", value_name = "SOURCE")]
     pub spans: Vec<String>,
 
     #[command(flatten)]

@@ -24,6 +24,7 @@ pub fn trial() -> Vec<Check> {
         user_stacks: UserStacks::Tables,
         guarded: Vec::new(),
         spans: Vec::new(),
+        loops: false,
     };
     let (probes, pauses) = pause::beside(|| Probes::load(&options));
     match probes {

@@ -40,6 +40,7 @@ pub fn checks() -> Vec<Check> {
             user_stacks: UserStacks::Tables,
             guarded: Vec::new(),
             spans,
+            loops: false,
         };
         Session::load(&options, Vec::new(), Arc::new(Rules::default())).ok()
     };

@@ -85,7 +85,7 @@ impl<'a> Setup<'a> {
             Target::System => Some(Targets::Everything),
             Target::Command => None,
         };
-        let spans = span_options::find(&options.spans)?;
+        let spans = span_options::find(&options.spans.targets)?;
         Ok(Setup { options, events, targets, spans, command: recorded_name(options, files) })
     }
 }
@@ -112,6 +112,7 @@ impl Engine {
             busy_budget_ns: options.budgets.get(BUSY).copied(),
             guarded: options.guarded.cpus.clone(),
             spans,
+            loops: options.spans.loops,
             user_stacks: match options.call_graph {
                 CallGraph::Fp => UserStacks::FramePointers,
                 CallGraph::Auto | CallGraph::Dwarf | CallGraph::Lbr => UserStacks::Tables,
@@ -121,7 +122,7 @@ impl Engine {
             .map_err(failure_from_session)?;
         session.set_rules(Arc::clone(&options.rules));
         session.set_budgets(options.budgets.clone());
-        session.set_span_kinds(span_options::kinds(&options.spans));
+        session.set_span_kinds(span_options::kinds(&options.spans.targets));
         let guarded = options.guarded.clone();
         session.allow(Box::new(move |name| guarded.allows(name)));
         match kernel_symbols.join() {
@@ -167,7 +168,7 @@ impl Engine {
             downloads,
             observer: Box::new(|_| {}),
             target: setup.command,
-            spans: options.spans.iter().cloned().zip(probed_files).collect(),
+            spans: options.spans.targets.iter().cloned().zip(probed_files).collect(),
             unwritten_start: None,
             events: 0,
             uncommitted: None,

@@ -13,7 +13,6 @@ use wallprof_meaning::waits::Rules;
 use wallprof_model::{Labels, SpanBudgets};
 use wallprof_probe::events::split_list;
 use wallprof_recording::Retention;
-use wallprof_symbols::SpanTarget;
 
 use crate::args::{CallGraph, RecordArgs};
 use crate::budgets::budgets_from_texts;
@@ -22,7 +21,7 @@ use crate::failure::Failure;
 use crate::guarded::Guarded;
 use crate::labels::labels_from_texts;
 use crate::record::target::Target;
-use crate::span_options::spans_from_texts;
+use crate::span_options::{SpanOptions, spans_from_texts};
 
 /// The options of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +44,7 @@ pub struct RecordOptions {
     pub output: PathBuf,
     pub labels: Labels,
     pub budgets: SpanBudgets,
-    pub spans: Vec<SpanTarget>,
+    pub spans: SpanOptions,
     /// Bounds of the recording; `None`: everything is kept.
     pub retention: Option<Retention>,
     /// About what waits mean.
@@ -103,7 +102,7 @@ impl RecordOptions {
             output: output.into(),
             labels: Labels::new(),
             budgets: SpanBudgets::new(),
-            spans: Vec::new(),
+            spans: SpanOptions::default(),
             retention: None,
             rules: Arc::default(),
             verbose: false,

@@ -97,12 +97,12 @@ struct Served {
 fn assert_wait_in_a_callback_is_a_part_of_the_request(
     test: &str,
     args: &[&str],
+    options: &[&str],
     state: &str,
     function: &str,
-) {
-    let Some(_run) = stored::run(test) else { return };
-    let mut scenario = Scenario::ready("eventloop", &[&["-d", "8", "-b", "20000"], args].concat());
-    let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
+) -> (RecordingFile, Served) {
+    let mut scenario = Scenario::ready("eventloop", &[&["-d", "8"], args].concat());
+    let recorder = Recorder::armed(&[&["-p", &*scenario.pid()], options].concat(), &[]);
     let truth = scenario.run();
     let recording = recorder.stop();
     let served: Served = truth.one("served");
@@ -115,17 +115,59 @@ fn assert_wait_in_a_callback_is_a_part_of_the_request(
     assert!(first["state"] == state && is_in(first, function), "{causes:#?}");
     let (found, planted) =
         (first["ns"].as_f64().expect("ns"), served.blocked_ns as f64 / served.blocked as f64);
-    assert!((0.8..1.2).contains(&(found / planted)), "{found} ns of {planted}: {kind}");
+    assert!((0.8..1.2).contains(&(found / planted)), "{test}: {found} ns of {planted}: {kind}");
+    (recording, served)
 }
 
 #[test]
 fn sleep_in_a_callback_of_an_unknown_loop_is_a_part_of_the_request() {
     let test = "sleep_in_a_callback_of_an_unknown_loop_is_a_part_of_the_request";
-    assert_wait_in_a_callback_is_a_part_of_the_request(test, &[], "blocked:sleep", "back_off");
+    let Some(_run) = stored::run(test) else { return };
+    assert_wait_in_a_callback_is_a_part_of_the_request(
+        test,
+        &["-b", "20000"],
+        &[],
+        "blocked:sleep",
+        "back_off",
+    );
 }
 
 #[test]
 fn poll_in_a_callback_of_an_unknown_loop_is_a_part_of_the_request() {
     let test = "poll_in_a_callback_of_an_unknown_loop_is_a_part_of_the_request";
-    assert_wait_in_a_callback_is_a_part_of_the_request(test, &["-p"], "blocked:poll", "ask_backend");
+    let Some(_run) = stored::run(test) else { return };
+    assert_wait_in_a_callback_is_a_part_of_the_request(
+        test,
+        &["-b", "20000", "-p"],
+        &[],
+        "blocked:poll",
+        "ask_backend",
+    );
+}
+
+/// Requests come eight at a time, and the loop takes one in a turn: seven of eight polls return at once.
+#[test]
+fn request_that_a_loop_finds_without_sleeping_is_a_busy_period_of_its_own() {
+    let test = "request_that_a_loop_finds_without_sleeping_is_a_busy_period_of_its_own";
+    let Some(_guard) = machine::reserve(test) else { return };
+    let (recording, served) = assert_wait_in_a_callback_is_a_part_of_the_request(
+        test,
+        &["-b", "2000", "-n", "8"],
+        &["--span", "loop"],
+        "blocked:sleep",
+        "back_off",
+    );
+    let periods = busy_periods(&recording, "loop", "P99")["count"].as_u64().expect("a count");
+    // The place is known to be idle after some 64 waits. At the end of each eight a poll sleeps.
+    assert!(
+        periods > served.requests * 3 / 4 && periods <= served.requests,
+        "{periods} of {}",
+        served.requests
+    );
+    // The twin: without the option, as many as there were sleeps.
+    let mut scenario = Scenario::ready("eventloop", &["-d", "4", "-n", "8"]);
+    let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
+    let served: Served = scenario.run().one("served");
+    let periods = busy_periods(&recorder.stop(), "loop", "P99")["count"].as_u64().expect("a count");
+    assert!(periods <= served.requests / 8, "{periods} of {}", served.requests);
 }

@@ -122,11 +122,10 @@ static struct host_map maps[] = {
     HOST_MAP(mark_slots),      HOST_MAP(noise),
     HOST_MAP(places),          HOST_MAP(processes),
     HOST_MAP(rules),           HOST_MAP(run_queues),
-    HOST_MAP(samples),         HOST_MAP(span_scratch),
-    HOST_MAP(spans),           HOST_MAP(stack_scratch),
-    HOST_MAP(stacks),          HOST_MAP(targets),
-    HOST_MAP(process_words),   HOST_MAP(process_words_version),
-    HOST_MAP(span_probe_hits),
+    HOST_MAP(samples),         HOST_MAP(spans),
+    HOST_MAP(stack_scratch),   HOST_MAP(stacks),
+    HOST_MAP(targets),         HOST_MAP(process_words),
+    HOST_MAP(span_probe_hits), HOST_MAP(process_words_version),
 };
 
 #define MAPS (sizeof(maps) / sizeof(maps[0]))
@@ -366,6 +365,17 @@ static void print_probed(struct probed_record *record) {
     printf("\n");
 }
 
+static void print_busy(struct span_record *record) {
+    u32 i;
+
+    printf("busy key=%u start=%llu end=%llu on_cpu=%lld irq=%lld runnable=%lld preempted=%lld", record->key,
+           record->start, record->end, record->states.on_cpu, record->states.irq, record->states.runnable,
+           record->states.preempted);
+    for (i = 0; i < SLEEPS; i++)
+        printf(" blocked.%u=%lld", i, record->states.blocked[i]);
+    printf("\n");
+}
+
 static void print_record(void *record) {
     switch (*(u32 *)record) {
     case RECORD_THREAD:
@@ -376,6 +386,8 @@ static void print_record(void *record) {
         return print_stall("open", record);
     case RECORD_SECOND:
         return print_second(record);
+    case RECORD_SPAN:
+        return print_busy(record);
     case RECORD_PROBED:
         return print_probed(record);
     }
@@ -578,6 +590,14 @@ static void limit_map(const char *name, u32 capacity) {
     }
 }
 
+/* As user space does once it has found that the thread waits for work in this system call. */
+static void set_idle(struct host_task *of, s32 syscall) {
+    struct wait_place place = {.verdict = PLACE_IDLE};
+    u64 number = place_of(&of->task, &of->state, syscall);
+
+    bpf_map_update_elem(&places, &number, &place, BPF_ANY);
+}
+
 /* As user space does once it has found how a process publishes its traces. */
 static void set_trace(struct host_task *of, u8 access, u8 dtv_entry, u64 at) {
     struct process_words words = {
@@ -656,7 +676,13 @@ static void command(char *line) {
     else if (!strcmp(verb,
                      "trace")) /* task, enum trace_access and bytes of an entry << 8, address or distance */
         set_trace(of, (u8)b, b >> 8, c);
-    else if (!strcmp(verb, "begin") || !strcmp(verb, "end")) { /* cookie, stack pointer, flags */
+    else if (!strcmp(verb, "idle")) /* task, system call */
+        set_idle(of, (s32)b);
+    else if (!strcmp(verb, "returned")) { /* system call, result; of the current task */
+        current[cpu_now]->regs.orig_ax = a;
+        on_system_call_end(arguments((u64)&current[cpu_now]->regs, b, 0, 0));
+        current[cpu_now]->regs.orig_ax = -1;
+    } else if (!strcmp(verb, "begin") || !strcmp(verb, "end")) { /* cookie, stack pointer, flags */
         cookie = a;
         registers.sp = b;
         registers.flags = c;

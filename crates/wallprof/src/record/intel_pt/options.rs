@@ -7,6 +7,7 @@ use crate::args::TraceMode;
 use crate::failure::Failure;
 use crate::record::options::RecordOptions;
 use crate::record::target::Target;
+use crate::span_options::SpanOptions;
 
 /// Buffers of the kernel are powers of two, at least a page.
 const SMALLEST_BUFFER: u64 = 4096;
@@ -59,7 +60,7 @@ pub fn check_options(options: &RecordOptions) -> Result<(), Failure> {
             "--budget does not go with --intel-pt: a trace has no spans, record it without --intel-pt",
         ));
     }
-    if !options.spans.is_empty() {
+    if options.spans != SpanOptions::default() {
         return Err(Failure::usage(
             "--span does not go with --intel-pt: a trace has each call, see it with `wallprof calls`",
         ));

@@ -9,7 +9,6 @@ use wallprof_meaning::Glob;
 use wallprof_model::{Labels, SpanBudgets};
 use wallprof_probe::facts::files::HostFiles;
 use wallprof_recording::Retention;
-use wallprof_symbols::SpanTarget;
 use wallprof_watch::{Entry, HostNames, Hours, Severities};
 
 use crate::budgets::budgets_from_texts;
@@ -17,7 +16,7 @@ use crate::cpu_list::cpus_from_option;
 use crate::failure::Failure;
 use crate::guarded::Guarded;
 use crate::labels::labels_from_texts;
-use crate::span_options::spans_from_texts;
+use crate::span_options::{SpanOptions, spans_from_texts};
 use crate::watch::tables::TableSettings;
 
 /// The shortest flight recording that holds the snapshot of a spike.
@@ -77,7 +76,7 @@ pub(super) fn budgets(
 }
 
 /// The options `--span` of the command line if it has any, else those of the file.
-pub(super) fn spans(options: &[String], entries: &[Entry], file: &Path) -> Result<Vec<SpanTarget>, Failure> {
+pub(super) fn spans(options: &[String], entries: &[Entry], file: &Path) -> Result<SpanOptions, Failure> {
     if options.is_empty()
         && let Some(first) = entries.first()
     {

@@ -3,6 +3,9 @@
 #pragma once
 
 #define SEC(name)
+#define __weak __attribute__((weak))
+#define __ksym
+#define bpf_ksym_exists(function) ((function) != NULL)
 #define __uint(name, val) int(*name)[val]
 #define __type(name, val) __typeof__(val) *name
 #define __array(name, val) __typeof__(val) *name[]
