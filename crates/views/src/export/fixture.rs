@@ -110,3 +110,18 @@ pub(super) fn stacks_of_waits(
     all.iter().for_each(|sample| samples.add(sample, meaning_of(sample), resolve).expect("a stack"));
     samples.finish()
 }
+
+/// The engine ran for some milliseconds and nanoseconds of each of two seconds, with samples of user and of kernel time.
+pub(super) fn stacks_of_running(threads: &[Thread], seconds: [(u64, u64, [u64; 2]); 2]) -> BinnedStacks {
+    let info = info();
+    let mut ledgers = Ledgers::new(&info, threads);
+    for (second, (ms, ns, [user, kernel])) in (101..).zip(seconds) {
+        let ns = ms * MS + ns;
+        let mut row = LedgerDelta::new(ENGINE, EpochSecond(second));
+        (row.wall_ns, row.on_cpu_ns) = (ns, ns);
+        (row.user_samples, row.kernel_samples) = (user, kernel);
+        ledgers.add(&row);
+    }
+    let slots = Slots::new(&info, threads, &ledgers.finish());
+    Samples::new(&slots, Side::Both).finish()
+}

@@ -3,16 +3,17 @@
 
 use fxprof_processed_profile::{
     CategoryHandle, MarkerFieldFlags, MarkerFieldFormat, MarkerLocations, MarkerTiming, Profile,
-    StaticSchemaMarker, StaticSchemaMarkerField, StringHandle, Timestamp,
+    StaticSchemaMarker, StaticSchemaMarkerField, StringHandle,
 };
 use wallprof_analysis::weights::Frame;
 use wallprof_model::StallReason;
 use wallprof_model::counter::Mark;
-use wallprof_model::profile::{ResolvedStack, StallRecord};
+use wallprof_model::profile::{ResolvedStack, StallRecord, WakerRecord};
 
+use super::titles::titled_name;
 use super::{Categories, Trace};
 use crate::escape::escape;
-use crate::export::stall_names::{stall_name, thread_name, waker_name};
+use crate::export::stall_names::stall_name;
 
 pub(super) fn add_stall(trace: &mut Trace<'_>, stall: &StallRecord) {
     let Some(thread) = trace.threads.get(&stall.thread).copied() else { return };
@@ -38,15 +39,8 @@ pub(super) fn add_mark(trace: &mut Trace<'_>, mark: &Mark) {
         Some(_) => MarkerTiming::Interval(at, trace.time(mark.end())),
         None => MarkerTiming::Instant(at),
     };
+    let thread = trace.machine().events;
     let profile = &mut trace.profile;
-    let thread = *trace.marks.get_or_insert_with(|| {
-        let start = Timestamp::from_nanos_since_reference(0);
-        let process = profile.add_process("events", 0, start);
-        let thread = profile.add_thread(process, 0, start, true);
-        profile.set_thread_name(thread, "events");
-        profile.set_thread_show_markers_in_timeline(thread, true);
-        thread
-    });
     let name = profile.intern_string(&escape(&mark.text));
     profile.add_marker(thread, timing, EventMarker { name });
 }
@@ -69,12 +63,12 @@ const LOCATIONS: MarkerLocations = MarkerLocations::MARKER_CHART
 impl StallMarker {
     fn new(profile: &mut Profile, categories: &Categories, stall: &StallRecord) -> Self {
         let owner = stall.lock.as_ref().and_then(|lock| lock.owner.as_ref());
-        let ran = |(thread, ns): &(_, u64)| format!("{}: {:.3} ms", thread_name(thread), ms(*ns));
+        let ran = |(thread, ns): &(_, u64)| format!("{}: {:.3} ms", titled_name(thread), ms(*ns));
         let ran_instead: Vec<String> = stall.ran_instead.iter().map(ran).collect();
         let texts = [
             stall.reason.name().to_string(),
-            stall.waker.as_ref().map(waker_name).unwrap_or_default(),
-            owner.map(thread_name).unwrap_or_default(),
+            stall.waker.as_ref().map(waker).unwrap_or_default(),
+            owner.map(titled_name).unwrap_or_default(),
             stall.syscall.as_deref().unwrap_or_default().to_owned(),
             stall.file.as_ref().map(|file| file.path.clone()).unwrap_or_default(),
             ran_instead.join(", "),
@@ -93,6 +87,10 @@ impl StallMarker {
             times_ms: [if stall.voluntary { f64::NAN } else { ms(stall.late_ns()) }, ms(stall.runnable_ns)],
         }
     }
+}
+
+fn waker(waker: &WakerRecord) -> String {
+    waker.thread.as_ref().map_or_else(|| "interrupt".into(), titled_name)
 }
 
 fn ms(ns: u64) -> f64 {

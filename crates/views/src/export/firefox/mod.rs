@@ -3,20 +3,25 @@
 //!
 //! A sample is a weighted stack of wall time, running or waiting, with its state as the leaf. A recording has the
 //! sums of each second and no finer times of them: the samples of a second stand one after the other, and each has
-//! the second's share of CPU time. Stalls and the application's events are markers at their own times. Counters
-//! are not exported.
+//! the second's share of CPU time. Stalls and the application's events are markers at their own times. Running time is
+//! divided into user and kernel time by the samples of each second, as in each format with stacks by the second; a report
+//! divides it by all samples of the thread.
 
 mod activity;
+mod counters;
 mod markers;
+mod places;
 mod samples;
+mod titles;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use fxprof_processed_profile::{
-    CategoryColor, CategoryHandle, Frame as Place, FrameFlags, FrameInfo, Profile, ReferenceTimestamp,
-    SamplingInterval, StackHandle, ThreadHandle, Timestamp, WeightType,
+    CategoryColor, CategoryHandle, Frame as Place, FrameFlags, FrameInfo, ProcessHandle, Profile,
+    ReferenceTimestamp, SamplingInterval, StackHandle, ThreadHandle, Timestamp, WeightType,
 };
+use serde_json::Value;
 use wallprof_analysis::bins::BinnedStacks;
 use wallprof_analysis::weights::{Frame, Function, Mark as MarkFrame, Role};
 use wallprof_model::counter::{CounterTrack, Mark};
@@ -24,8 +29,11 @@ use wallprof_model::profile::{LedgerRow, RecordingInfo, StallRecord, Thread};
 use wallprof_model::{Meaning, MonoNs, State, ThreadKey};
 
 use self::activity::Activity;
+use self::places::placed_name;
+use self::titles::Titles;
 use super::format::{ExportFormat, Rows};
 use super::timeline::Timeline;
+use crate::escape::escape;
 use crate::frame_name::{marked_name, shown_comm};
 use crate::json::to_writer;
 
@@ -43,9 +51,21 @@ struct Trace<'a> {
     profile: Profile,
     categories: Categories,
     threads: HashMap<ThreadKey, ThreadHandle>,
+    /// Of recorded threads.
+    processes: HashMap<ThreadKey, ProcessHandle>,
+    titles: Titles,
     activity: Activity,
-    /// The thread of events that belong to none.
-    marks: Option<ThreadHandle>,
+    machine: Option<Machine>,
+    /// How each counter is drawn, in their order.
+    displays: Vec<Value>,
+}
+
+/// What events and counters belong to that are of no recorded process.
+#[derive(Clone, Copy)]
+struct Machine {
+    process: ProcessHandle,
+    /// Its only thread.
+    events: ThreadHandle,
 }
 
 impl<'a> Trace<'a> {
@@ -63,8 +83,11 @@ impl<'a> Trace<'a> {
             profile,
             categories,
             threads: HashMap::new(),
+            processes: HashMap::new(),
+            titles: Titles::default(),
             activity: Activity::default(),
-            marks: None,
+            machine: None,
+            displays: Vec::new(),
         };
         trace.add_threads(threads);
         trace
@@ -86,7 +109,20 @@ impl<'a> Trace<'a> {
             profile.set_thread_samples_weight_type(handle, WeightType::TracingMs);
             profile.set_thread_show_markers_in_timeline(handle, true);
             self.threads.insert(info.key, handle);
+            self.processes.insert(info.key, process);
         }
+    }
+
+    fn machine(&mut self) -> Machine {
+        let profile = &mut self.profile;
+        *self.machine.get_or_insert_with(|| {
+            let start = Timestamp::from_nanos_since_reference(0);
+            let process = profile.add_process("events and machine", 0, start);
+            let events = profile.add_thread(process, 0, start, true);
+            profile.set_thread_name(events, "events and machine");
+            profile.set_thread_show_markers_in_timeline(events, true);
+            Machine { process, events }
+        })
     }
 
     fn time(&self, at: MonoNs) -> Timestamp {
@@ -107,7 +143,14 @@ impl<'a> Trace<'a> {
             }
             for function in frame.functions() {
                 let category = self.categories.of_function(&function, meaning);
-                let name = self.profile.intern_string(&marked_name(&function));
+                let name = marked_name(&function);
+                let placed = function.line.and_then(|line| Some((line.file.as_deref()?, line.line)));
+                let name = match placed {
+                    Some((file, line)) => {
+                        self.profile.intern_string(&placed_name(&name, &escape(file), line))
+                    }
+                    None => self.profile.intern_string(&name),
+                };
                 places.push(FrameInfo {
                     frame: Place::Label(name),
                     category_pair: category.into(),
@@ -127,6 +170,7 @@ impl Timeline for Trace<'_> {
 
     fn stall(&mut self, stall: &StallRecord) -> io::Result<()> {
         markers::add_stall(self, stall);
+        self.titles.add(&self.processes, stall);
         Ok(())
     }
 
@@ -134,7 +178,8 @@ impl Timeline for Trace<'_> {
         Ok(())
     }
 
-    fn counter(&mut self, _: &CounterTrack) -> io::Result<()> {
+    fn counter(&mut self, track: &CounterTrack) -> io::Result<()> {
+        counters::add(self, track);
         Ok(())
     }
 
@@ -146,9 +191,18 @@ impl Timeline for Trace<'_> {
     fn finish(&mut self) -> io::Result<()> {
         let shown = self.activity.shown_first();
         if !shown.is_empty() {
-            shown.into_iter().chain(self.marks).for_each(|one| self.profile.add_initial_visible_thread(one));
+            let events = self.machine.map(|machine| machine.events);
+            shown.into_iter().chain(events).for_each(|one| self.profile.add_initial_visible_thread(one));
         }
-        to_writer(&mut self.out, &self.profile)?;
+        self.titles.name_processes(&mut self.profile);
+        let mut profile = serde_json::to_value(&self.profile)?;
+        places::separate(&mut profile);
+        samples::in_milliseconds(&mut profile);
+        let counters = profile["counters"].as_array_mut().into_iter().flatten();
+        for (counter, display) in counters.zip(std::mem::take(&mut self.displays)) {
+            counter["display"] = display;
+        }
+        to_writer(&mut self.out, &profile)?;
         writeln!(self.out)
     }
 }

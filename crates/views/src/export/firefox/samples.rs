@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use fxprof_processed_profile::{CpuDelta, StackHandle, ThreadHandle, Timestamp};
+use serde_json::Value;
 use wallprof_analysis::bins::{BinnedStacks, ThreadBin};
 use wallprof_analysis::weights::{FrameId, View, WeightedStack};
 use wallprof_model::profile::Thread;
@@ -54,8 +55,8 @@ impl<'s> Line<'s> {
             let handle = *self.known.entry(&stack.frames).or_insert_with(|| {
                 trace.stack(self.thread, stack.frames.iter().map(|frame| stacks.frames().get(*frame)))
             });
-            let weight_ms = self.weights.add(handle, stack.weight);
-            if weight_ms == 0 && number < of_bin.len() {
+            let weight_us = self.weights.add(handle, stack.weight);
+            if weight_us == 0 && number < of_bin.len() {
                 continue;
             }
             self.cpu_ns = before_ns + share(running_ns, passed_ns, all_ns);
@@ -63,28 +64,37 @@ impl<'s> Line<'s> {
             let delta = CpuDelta::from_micros(cpu_us - self.cpu_us);
             self.cpu_us = cpu_us;
             let at = Timestamp::from_nanos_since_reference((bin.from + passed_ns).min(bin.to));
-            trace.profile.add_sample(self.thread, at, handle, delta, weight_ms);
+            trace.profile.add_sample(self.thread, at, handle, delta, weight_us);
         }
     }
 }
 
-/// The weight of each stack so far, ns. The library takes whole milliseconds: what a stack's sample is short of, its
-/// next one gets.
+/// The weight of each stack so far, ns. The library takes whole numbers, which are microseconds up to
+/// [`in_milliseconds`]: what a stack's sample is short of, its next one gets.
 #[derive(Default)]
 pub(super) struct Weights(HashMap<Option<StackHandle>, u64>);
 
 impl Weights {
-    /// The milliseconds of the next sample.
+    /// The microseconds of the next sample.
     pub(super) fn add(&mut self, stack: Option<StackHandle>, ns: u64) -> i32 {
         let sum = self.0.entry(stack).or_default();
-        let before = rounded_ms(*sum);
+        let before = rounded_us(*sum);
         *sum = sum.saturating_add(ns);
-        i32::try_from(rounded_ms(*sum) - before).unwrap_or(i32::MAX)
+        i32::try_from(rounded_us(*sum) - before).unwrap_or(i32::MAX)
     }
 }
 
-fn rounded_ms(ns: u64) -> u64 {
-    ns.saturating_add(500_000) / 1_000_000
+fn rounded_us(ns: u64) -> u64 {
+    ns.saturating_add(500) / 1_000
+}
+
+/// Viewers take weights for milliseconds, and those below one add up.
+pub(super) fn in_milliseconds(profile: &mut Value) {
+    for thread in profile["threads"].as_array_mut().into_iter().flatten() {
+        for weight in thread["samples"]["weight"].as_array_mut().into_iter().flatten() {
+            *weight = weight.as_f64().map_or(Value::Null, |us| (us / 1_000.0).into());
+        }
+    }
 }
 
 fn share(of_ns: u64, part: u64, whole: u64) -> u64 {

@@ -4,11 +4,16 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use wallprof_model::profile::WakerRecord;
+use wallprof_model::profile::{ResolvedStack, WakerRecord};
 use wallprof_model::{MeaningSource, Reason, StallReason, ThreadRef};
 
 use super::*;
-use crate::export::fixture::{ENGINE, KEEPER, MS, START, info, stack, stacks, stacks_of_waits, thread};
+use crate::export::fixture::{
+    ENGINE, KEEPER, MS, START, info, stack, stacks, stacks_of_running, stacks_of_waits, thread,
+};
+
+/// The thread of events that belong to none.
+const EVENTS: &str = "events and machine";
 
 fn profile(write: impl FnOnce(&mut Trace<'_>)) -> Value {
     let (mut file, info) = (Vec::new(), info());
@@ -106,11 +111,16 @@ fn meaning_says_whether_a_wait_is_idle() {
     assert_eq!(waits(Reason::Network, "client idle", true).1, "Idle");
 }
 
+/// Where a thread has many stacks, most are short.
 #[test]
 fn weights_below_a_millisecond_are_not_lost() {
     let mut weights = samples::Weights::default();
-    let sum: i32 = (0..1_000).map(|_| weights.add(None, 123_456)).sum();
-    assert_eq!(sum, 123);
+    let sum: i32 = (0..1_000).map(|_| weights.add(None, 123_456_789)).sum();
+    assert_eq!(sum, 123_456_789);
+    let threads = [thread(ENGINE, 42, "engine")];
+    let stacks = stacks_of_running(&threads, [(0, 400_123, [1, 0]), (0, 400_123, [1, 0])]);
+    let profile = profile(|trace| trace.stacks(&stacks, &threads).unwrap());
+    assert_eq!(numbers(&engine(&profile)["samples"]["weight"]), [0.0, 0.4, 0.4]);
 }
 
 #[test]
@@ -174,8 +184,136 @@ fn threads_that_wait_and_events_are_shown_at_first() {
         let visible = numbers(&profile["meta"]["initialVisibleThreads"]);
         visible.into_iter().map(names).collect::<Vec<_>>()
     };
-    assert_eq!(shown(false), ["matchd", "keeper", "events"]);
-    assert_eq!(shown(true), ["matchd", "events"]);
+    assert_eq!(shown(false), ["matchd", "keeper", EVENTS]);
+    assert_eq!(shown(true), ["matchd", EVENTS]);
+}
+
+/// A counter's differences in the profile, with the times at which they are.
+fn differences(counter: &Value) -> Vec<(f64, f64)> {
+    let mut at = 0.0;
+    let times = numbers(&counter["samples"]["timeDeltas"]).into_iter().map(|delta| {
+        at += delta;
+        at
+    });
+    times.zip(numbers(&counter["samples"]["count"])).collect()
+}
+
+#[test]
+fn counters_are_tracks_of_their_process_and_of_the_machine() {
+    use wallprof_model::counter::{Counter, CounterKind, CounterUnit};
+    let track = |name: &str, thread, kind, unit, values: [f64; 3]| CounterTrack {
+        counter: Counter { name: name.into(), thread, kind, unit },
+        points: (0..)
+            .zip(values)
+            .map(|(second, value)| (MonoNs(START + second * 1_000 * MS), value))
+            .collect(),
+    };
+    let profile = profile(|trace| {
+        let tracks = [
+            track("memory.rss", Some(ENGINE), CounterKind::Level, CounterUnit::Bytes, [7e6, 9e6, 8e6]),
+            track("cpu0.steal", None, CounterKind::Sum, CounterUnit::Ns, [5e9, 5.25e9, 1e9]),
+            track("swap.free", None, CounterKind::Level, CounterUnit::Bytes, [1.0, 1.0, 1.0]),
+            track("faults", Some(ThreadKey(99)), CounterKind::Sum, CounterUnit::Count, [1.0, 2.0, 3.0]),
+        ];
+        tracks.iter().for_each(|track| trace.counter(track).unwrap());
+    });
+    let [memory, steal] = &profile["counters"].as_array().expect("a list")[..] else {
+        panic!("without those that never change, and of unknown threads: {}", profile["counters"])
+    };
+    let main_thread = |counter: &Value| {
+        let at = counter["mainThreadIndex"].as_u64().expect("a number") as usize;
+        profile["threads"][at]["name"].clone()
+    };
+    assert_eq!((&memory["name"], main_thread(memory)), (&"memory.rss".into(), "matchd".into()));
+    // The viewer takes the first for 0.
+    assert_eq!(differences(memory), [(0.0, 0.0), (0.0, 7e6), (1_000.0, 2e6), (2_000.0, -1e6)]);
+    assert_eq!(memory["display"]["graphType"], "line-accumulated");
+    assert_eq!((&steal["name"], main_thread(steal)), (&"cpu0.steal".into(), EVENTS.into()));
+    assert_eq!(
+        differences(steal),
+        [(0.0, 0.0), (1_000.0, 250.0), (2_000.0, 0.0)],
+        "a sum that fell has restarted"
+    );
+    assert_eq!(
+        (&steal["display"]["graphType"], &steal["display"]["label"]),
+        (&"line-rate".into(), &"cpu0.steal (ms)".into())
+    );
+}
+
+#[test]
+fn frames_have_files_and_lines() {
+    let at = |name: &str, file: Option<&str>, line| {
+        let mut frame = (*stack(&[name]).frames[0]).clone();
+        (frame.lines[0].file, frame.lines[0].line) = (file.map(str::to_owned), line);
+        Arc::new(frame)
+    };
+    let mut stall = StallRecord::new(7, ENGINE, StallReason::Blocked(Reason::Lock), MonoNs(START), 20 * MS);
+    let stacks = [
+        [at("take", Some("/src/lock.c"), Some(7)), at("main", None, None)],
+        [at("take", Some("/src/lock.c"), Some(9)), at("main", None, None)],
+        [at("take", Some("/src/other.c"), None), at("main", None, None)],
+    ];
+    let profile = profile(|trace| {
+        for frames in stacks {
+            let user = ResolvedStack { frames: frames.to_vec().into(), ..stack(&[]) };
+            stall.user = Some(user);
+            trace.stall(&stall).unwrap();
+        }
+    });
+    let engine = engine(&profile);
+    let text =
+        |number: &Value| number.as_u64().map(|at| engine["stringArray"][at as usize].as_str().unwrap());
+    let leaf = |marker: usize| {
+        let stack = &engine["markers"]["data"][marker]["cause"]["stack"];
+        let frame =
+            engine["stackTable"]["frame"][stack.as_u64().unwrap() as usize].as_u64().unwrap() as usize;
+        let function = engine["frameTable"]["func"][frame].as_u64().unwrap() as usize;
+        let of_function = |column: &str| text(&engine["funcTable"][column][function]);
+        (function, of_function("name"), of_function("fileName"), engine["frameTable"]["line"][frame].as_u64())
+    };
+    let (first, second, third) = (leaf(0), leaf(1), leaf(2));
+    assert_eq!((first.1, first.2, first.3), (Some("take"), Some("/src/lock.c"), Some(7)));
+    assert_eq!((second.0, second.3), (first.0, Some(9)), "the same function at another line");
+    assert_eq!((third.1, third.2, third.3), (Some("take"), Some("/src/other.c"), None));
+    assert_ne!(third.0, first.0, "a function of another file");
+    let (names, _) = path(&profile, engine, &engine["markers"]["data"][0]["cause"]["stack"]);
+    assert_eq!(names, ["main", "take"]);
+    assert!(!serde_json::to_string(&profile).unwrap().contains('\u{1}'));
+}
+
+#[test]
+fn processes_are_called_by_what_their_titles_have_in_common() {
+    let mut stall = StallRecord::new(7, ENGINE, StallReason::Blocked(Reason::Lock), MonoNs(START), 20 * MS);
+    let profile = profile(|trace| {
+        for title in ["postgres: shop [local] idle", "postgres: shop [local] UPDATE"] {
+            let title = Some(title.into());
+            let thread = ThreadRef { key: Some(KEEPER), pid: 42, tid: 43, comm: "keeper".into(), title };
+            stall.waker = Some(WakerRecord { thread: Some(thread), user: None, kernel: None });
+            trace.stall(&stall).unwrap();
+        }
+    });
+    let engine = of_thread(&profile, "postgres: shop [local]");
+    assert_eq!(engine["processName"], "postgres: shop [local]");
+    let text =
+        serde_json::to_string(&engine["markers"]["data"]).unwrap() + &engine["stringArray"].to_string();
+    assert!(text.contains("keeper 43 (postgres: shop [local] UPDATE)"), "{text}");
+}
+
+/// A report divides all running time of a thread by all of its samples.
+#[test]
+fn running_time_of_each_second_is_divided_by_the_samples_of_that_second() {
+    let threads = [thread(ENGINE, 42, "engine")];
+    let stacks = stacks_of_running(&threads, [(90, 0, [1, 0]), (30, 0, [0, 1])]);
+    let profile = profile(|trace| trace.stacks(&stacks, &threads).unwrap());
+    let samples = &engine(&profile)["samples"];
+    let by_category: Vec<(f64, String)> = numbers(&samples["weight"])
+        .into_iter()
+        .zip(samples["stack"].as_array().unwrap())
+        .filter(|(_, stack)| !stack.is_null())
+        .map(|(ms, stack)| (ms, path(&profile, engine(&profile), stack).1))
+        .collect();
+    assert_eq!(by_category, [(90.0, "User".into()), (30.0, "Kernel".into())], "by all samples, 60 ms each");
+    assert_eq!(numbers(&samples["threadCPUDelta"]).iter().sum::<f64>(), 120_000.0);
 }
 
 #[test]
@@ -185,7 +323,7 @@ fn events_have_a_thread_of_their_own() {
         trace.mark(&mark(MS, None)).unwrap();
         trace.mark(&mark(2 * MS, Some(MS))).unwrap();
     });
-    let events = of_thread(&profile, "events");
+    let events = of_thread(&profile, EVENTS);
     assert_eq!(events["showMarkersInTimeline"], true);
     let markers = &events["markers"];
     assert_eq!(numbers(&markers["startTime"]), [1.0, 2.0]);
