@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recordings as Parquet tables that ClickHouse, DuckDB, Spark and Trino read as they are.
+//! Recordings as Parquet tables that ClickHouse, DuckDB and Spark read as they are.
 //!
 //! A table is a folder, with a file for each recording and hour:
 //! `TABLE/host=H/date=YYYY-MM-DD/hour=HH/RECORDING.parquet`. The crate `parquet` is used here alone, without

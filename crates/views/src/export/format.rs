@@ -37,7 +37,7 @@ pub enum Rows {
 
 pub(super) const PARQUET: ExportFormat = ExportFormat {
     name: "parquet",
-    about: "Tables in a folder for ClickHouse, DuckDB, Spark and Trino, by host, date and hour",
+    about: "Tables in a folder for ClickHouse, DuckDB and Spark, by host, date and hour",
     counts_calls_in_names: false,
     rows: Rows::Tables,
 };
