@@ -46,4 +46,4 @@ pub use beside::run_beside_others;
 pub use kernel_side::{KernelSide, TakeRow};
 pub use look::{Look, Seen};
 pub use probed::{MOST_HITS as MOST_SPAN_HITS, SpanKind};
-pub use session::{Pending, Session, SessionError};
+pub use session::{Flushed, Pending, Session, SessionError};

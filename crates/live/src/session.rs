@@ -34,6 +34,7 @@ use wallprof_probe::facts::files::HostFiles;
 use wallprof_probe::{Inbox, KernelCounts, ProbeError, ProbeOptions, Probes, Targets, reasons};
 use wallprof_symbols::{DebugFileServer, KernelRange, KernelSymbols};
 
+use self::flush::Flush;
 use crate::accounts::Accounts;
 use crate::counters::Counters;
 use crate::fault_files::FaultFiles;
@@ -82,6 +83,24 @@ pub struct Pending {
     pub late_ns: u64,
     /// Runs of the probes.
     pub runs: u64,
+}
+
+/// What may stay pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deferred {
+    /// Complete seconds.
+    Seconds,
+    /// Of complete seconds, the sums that the kernel side keeps in maps.
+    Sums,
+}
+
+/// A flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flushed {
+    /// The time up to which the ledgers and stalls are emitted.
+    pub until: MonoNs,
+    /// Whether the sums of the kernel side's maps are emitted up to there, too.
+    pub sums: bool,
 }
 
 /// The worst lateness of the first pending stalls. Others are appended until a flush takes all. The meaning of
@@ -315,6 +334,26 @@ impl<K: KernelSide> Session<K> {
         is_due: &dyn Fn(&Pending) -> bool,
         emit: &mut dyn FnMut(Event),
     ) -> Result<Option<MonoNs>, SessionError> {
+        Ok(self.drain_and_defer(Deferred::Seconds, is_due, emit)?.map(|flushed| flushed.until))
+    }
+
+    /// As [`Self::drain`], but emits ledgers and stalls of each second at its end. Until `is_due`, the other sums of the
+    /// kernel side (samples, latencies, interrupts, calls on other CPUs, busy periods) stay in its maps, which must have
+    /// capacity for them: to walk their buckets takes as long as the rest of a flush.
+    pub fn drain_ledgers(
+        &mut self,
+        is_due: &dyn Fn(&Pending) -> bool,
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<Option<Flushed>, SessionError> {
+        self.drain_and_defer(Deferred::Sums, is_due, emit)
+    }
+
+    fn drain_and_defer(
+        &mut self,
+        deferred: Deferred,
+        is_due: &dyn Fn(&Pending) -> bool,
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<Option<Flushed>, SessionError> {
         self.kernel.drain_rings(&mut self.pending)?;
         if self.paused {
             self.latest = Latest::default();
@@ -337,18 +376,40 @@ impl<K: KernelSide> Session<K> {
         if boundary <= self.flushed_until && !has_many {
             return Ok(None);
         }
-        if self.may_wait() && !has_many && !is_due(&self.pending(boundary)?) {
+        let may_stay = !has_many
+            && match deferred {
+                Deferred::Seconds => self.may_wait(),
+                // Sums of a thread come before its end.
+                Deferred::Sums => self.pending.ended.is_empty() && self.clock_step().is_none(),
+            };
+        let stays = may_stay && !is_due(&self.pending(boundary)?);
+        if stays && deferred == Deferred::Seconds {
             return Ok(None);
         }
         let seconds = self.seconds_until(boundary);
-        self.flush(boundary.max(self.flushed_until), now, true, emit)?;
+        let flush = Flush { sums: !stays, open_waits: true };
+        self.flush(boundary.max(self.flushed_until), now, flush, emit)?;
         let file_of = &mut |id| self.follower.known().processes.module_file(id);
         if self.stacks.name_when_due(seconds, file_of, emit) {
             let unnamed = self.stacks.unnamed_modules();
             self.follower.known().processes.set_unnamed_modules(unnamed);
             self.emit_jit_names(emit);
         }
-        Ok(Some(MonoNs(self.flushed_until)))
+        Ok(Some(Flushed { until: MonoNs(self.flushed_until), sums: flush.sums }))
+    }
+
+    /// Emits the sums that [`Self::drain_ledgers`] has left in the kernel side's maps.
+    pub fn emit_sums(&mut self, emit: &mut dyn FnMut(Event)) -> Result<(), SessionError> {
+        if self.paused {
+            return Ok(());
+        }
+        let second = ((self.flushed_until + self.epoch_offset()) / SECOND_NS) as u32;
+        let now = self.kernel.now().0;
+        self.emit_stacks(emit)?;
+        let waits = self.emit_samples(second, now, emit)?;
+        self.judge_waits(&waits, now);
+        self.emit_aggregates(second, emit)?;
+        self.emit_spans(second, emit)
     }
 
     /// Makes the kernel side send each second of a thread when it is over, so that seconds can wait; or ends
@@ -411,7 +472,7 @@ impl<K: KernelSide> Session<K> {
         let end = self.kernel.disarm();
         self.kernel.drain_rings(&mut self.pending)?;
         let boundary = second_end(end.0, self.epoch_offset());
-        self.flush(boundary.max(self.flushed_until), end.0, false, emit)?;
+        self.flush(boundary.max(self.flushed_until), end.0, Flush { sums: true, open_waits: false }, emit)?;
         self.flush_rest(open, end, emit)?;
         (self.paused, self.flushed_until) = (true, end.0);
         Ok(end)

@@ -29,14 +29,22 @@ const HOLDER_WAITS_EACH_FLUSH: u32 = 500;
 /// between.
 const LOOK_EVERY_NS: u64 = 16 * SECOND_NS;
 
+/// What a flush has beside the ledgers and the stalls that have ended.
+#[derive(Clone, Copy)]
+pub(super) struct Flush {
+    /// The sums of the kernel side's maps.
+    pub sums: bool,
+    /// Waits that have not ended; without them where [`Session::flush_rest`] follows.
+    pub open_waits: bool,
+}
+
 impl<K: KernelSide> Session<K> {
-    /// Emits the seconds up to `boundary`. `now` is the time up to which the rings were read. Where the recording
-    /// `counts` no longer, waits that are open are not read: [`Self::flush_rest`] has them.
+    /// Emits the seconds up to `boundary`. `now` is the time up to which the rings were read.
     pub(super) fn flush(
         &mut self,
         boundary: u64,
         now: u64,
-        counts: bool,
+        flush: Flush,
         emit: &mut dyn FnMut(Event),
     ) -> Result<(), SessionError> {
         self.latest = Latest::default();
@@ -53,17 +61,19 @@ impl<K: KernelSide> Session<K> {
         self.emit_stacks(emit)?;
         let second = ((boundary + self.epoch_offset()) / SECOND_NS) as u32;
         // Before the stalls, which have the verdicts.
-        let waits = self.emit_samples(second, now, emit)?;
+        let waits = if flush.sums { self.emit_samples(second, now, emit)? } else { Vec::new() };
         self.judge_waits(&waits, now);
         self.emit_stalls(now, emit);
         self.emit_delays(emit);
         self.quotas.flush(MonoNs(now), emit);
-        if counts {
+        if flush.open_waits {
             self.emit_open_waits(OPEN_AFTER_NS, emit)?;
         }
         self.send_verdicts(now);
-        self.emit_aggregates(second, emit)?;
-        self.emit_spans(second, emit)?;
+        if flush.sums {
+            self.emit_aggregates(second, emit)?;
+            self.emit_spans(second, emit)?;
+        }
         self.emit_marked(boundary, emit);
         self.emit_probed(now, emit);
         let offset = self.epoch_offset();

@@ -2,7 +2,7 @@
 //! Sessions over the fake kernel: what they emit of each second must be what the timeline shows.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use proptest::prelude::*;
@@ -168,6 +168,88 @@ fn deferred_seconds_are_emitted_as_each_would_have_been() {
         }
         assert_eq!(emitted(&fixture.finish()), shown(&timelines, |_| true), "every {every} seconds");
     }
+}
+
+/// Samples by second of the timelines, and how many of them were emitted by the end of each second.
+fn samples(events: &[Event]) -> (BTreeMap<u64, usize>, usize) {
+    let mut by_second = BTreeMap::new();
+    for event in events {
+        if let Event::Sample(sample) = event {
+            *by_second.entry(u64::from(sample.second.0) - FIRST).or_default() += 1;
+        }
+    }
+    let count = by_second.values().sum();
+    (by_second, count)
+}
+
+/// The thread, the second of the timelines and the running time of each ledger.
+fn ledgers(events: &[Event]) -> BTreeSet<(u32, u64, u64)> {
+    let row = |event: &Event| match event {
+        Event::Ledger(delta) => Some((delta.thread.0, u64::from(delta.second.0) - FIRST, delta.on_cpu_ns)),
+        _ => None,
+    };
+    events.iter().filter_map(row).collect()
+}
+
+#[test]
+fn sums_stay_in_the_maps_until_they_are_due_and_ledgers_do_not() {
+    let timelines = alternating("db.worker<2", "R", 6) + &format!("db.source: {}\n", "R".repeat(60));
+    let run = |every: u64| {
+        let mut fixture = Fixture::new(&timelines);
+        let mut emitted_by = Vec::new();
+        for second in 1..=6 {
+            fixture.world.borrow_mut().run_until(second * 1_000 + LATE_MS);
+            let events = &mut fixture.events;
+            let due = |_: &Pending| second % every == 0;
+            let flushed = fixture.session.drain_ledgers(&due, &mut |event| events.push(event)).unwrap();
+            let flushed = flushed.expect("the second is over");
+            assert_eq!(flushed.sums, second % every == 0, "second {second}");
+            assert_eq!(
+                ledgers(events).iter().map(|(_, second, _)| second + 1).max(),
+                Some(second),
+                "ledgers of each second"
+            );
+            emitted_by.push(samples(events).1);
+        }
+        (emitted_by, samples(&fixture.events).0, ledgers(&fixture.finish()))
+    };
+    let (each, all, all_ledgers) = run(1);
+    assert_eq!(all.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    assert!(each.is_sorted_by(|one, next| one < next), "{each:?}");
+    let (third, same, same_ledgers) = run(3);
+    assert_eq!(third, [0, 0, each[2], each[2], each[2], each[5]]);
+    assert_eq!((same, same_ledgers), (all, all_ledgers));
+}
+
+#[test]
+fn sums_of_a_thread_come_before_its_end() {
+    let timelines = alternating("db.worker<2", "R", 1) + &format!("db.source: {}\n", "R".repeat(60));
+    let mut fixture = Fixture::new(&timelines);
+    for second in 1..=2 {
+        fixture.world.borrow_mut().run_until(second * 1_000 + LATE_MS);
+        let events = &mut fixture.events;
+        let flushed = fixture.session.drain_ledgers(&|_| false, &mut |event| events.push(event)).unwrap();
+        assert_eq!(flushed.expect("the second is over").sums, second == 2, "second {second}");
+    }
+    let place = |is: fn(&Event) -> bool| fixture.events.iter().position(is).expect("the event");
+    let end = place(|event| matches!(event, Event::ThreadEnd { .. }));
+    assert!(place(|event| matches!(event, Event::Sample(_))) < end);
+}
+
+#[test]
+fn sums_that_were_left_are_emitted_when_they_are_asked_for() {
+    let timelines = alternating("db.worker<2", "R", 3) + &format!("db.source: {}\n", "R".repeat(30));
+    let mut fixture = Fixture::new(&timelines);
+    fixture.world.borrow_mut().run_until(1_000 + LATE_MS);
+    let events = &mut fixture.events;
+    fixture.session.drain_ledgers(&|_| false, &mut |event| events.push(event)).unwrap();
+    assert_eq!(samples(events).1, 0);
+    fixture.session.emit_sums(&mut |event| events.push(event)).unwrap();
+    let (by_second, count) = samples(events);
+    assert!(
+        count > 0 && by_second.keys().all(|second| *second == 0),
+        "of the seconds that are flushed: {by_second:?}"
+    );
 }
 
 #[test]

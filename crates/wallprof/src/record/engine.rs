@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wallprof_debuginfod::Downloads;
-use wallprof_live::{MOST_SPAN_HITS, Pending, Session, SessionError, run_beside_others};
+use wallprof_live::{Flushed, MOST_SPAN_HITS, Pending, Session, SessionError, run_beside_others};
 use wallprof_model::profile::{KeptStall, RecordingInfo};
 use wallprof_model::{BUSY, ClockAnchor, ClockMap, Event, Mark, MonoNs};
 use wallprof_probe::events::{PerfEventSpec, find_tracefs};
@@ -64,8 +64,8 @@ pub struct Engine {
     file_bytes: u64,
 }
 
-/// A commit takes 3 to 8 ms even for a second without events.
-const LONGEST_UNCOMMITTED: Duration = Duration::from_secs(10);
+/// A commit takes 3 to 8 ms even for a second without events, and the key that writes a recording makes one.
+const LONGEST_UNCOMMITTED: Duration = Duration::from_secs(30);
 /// Some megabytes.
 const MOST_UNCOMMITTED: u64 = 20_000;
 
@@ -224,23 +224,31 @@ impl Engine {
         Ok(flushed)
     }
 
-    /// Drains the rings, and flushes the complete seconds to the observer. The file gets several seconds at once:
-    /// at [`LONGEST_UNCOMMITTED`] after its last commit, with [`MOST_UNCOMMITTED`] events, or by
-    /// [`Self::commit_flushed`]. Returns the time up to which everything is flushed, after a flush.
-    pub fn drain_and_observe(&mut self) -> Result<Option<MonoNs>, Failure> {
-        let flushed = self.feed(|session, emit| session.drain(&|_| true, emit))?;
+    /// Drains the rings, and flushes the complete seconds to the observer, their sums only if `is_due`
+    /// ([`Session::drain_ledgers`]). The file gets several seconds at once: those with sums, at [`LONGEST_UNCOMMITTED`]
+    /// after its last commit, with [`MOST_UNCOMMITTED`] events, or by [`Self::commit_flushed`].
+    pub fn drain_and_observe(
+        &mut self,
+        is_due: &dyn Fn(&Pending) -> bool,
+    ) -> Result<Option<Flushed>, Failure> {
+        let flushed = self.feed(|session, emit| session.drain_ledgers(is_due, emit))?;
         self.report_removed_spans();
-        self.uncommitted = flushed.or(self.uncommitted);
-        let is_due = self.committed.elapsed() >= LONGEST_UNCOMMITTED
-            || self.events - self.events_committed >= MOST_UNCOMMITTED;
-        if is_due {
-            self.commit_flushed()?;
+        self.uncommitted = flushed.map(|flushed| flushed.until).or(self.uncommitted);
+        let is_late = self.committed.elapsed() >= LONGEST_UNCOMMITTED;
+        let has_many = self.events - self.events_committed >= MOST_UNCOMMITTED;
+        if flushed.is_some_and(|flushed| flushed.sums) && (is_late || has_many) {
+            self.commit_observed()?;
         }
         Ok(flushed)
     }
 
-    /// Commits the seconds that were flushed to the observer alone.
+    /// Commits the seconds that were flushed to the observer, with their sums.
     pub fn commit_flushed(&mut self) -> Result<(), Failure> {
+        self.feed(Session::emit_sums)?;
+        self.commit_observed()
+    }
+
+    fn commit_observed(&mut self) -> Result<(), Failure> {
         self.uncommitted.map_or(Ok(()), |until| self.commit(until))
     }
 

@@ -27,9 +27,17 @@ pub struct ThreadActivity {
     pub process: String,
     /// Latest first.
     pub stalls: Vec<StallGroup>,
-    seconds: BTreeMap<u32, LedgerDelta>,
+    seconds: BTreeMap<u32, Second>,
     late: VecDeque<(MonoNs, u64)>,
     ended: Option<u64>,
+}
+
+/// What a thread did in one second.
+#[derive(Clone)]
+struct Second {
+    sums: LedgerDelta,
+    /// See [`letter`]: the screen is drawn more often than a second changes.
+    letter: char,
 }
 
 /// Stalls of one thread with the same reason and user stack.
@@ -114,7 +122,9 @@ impl ThreadsNow {
         let (flushes, from) = (self.flushes, self.last.saturating_sub(BAR as u32));
         self.threads.retain(|_, thread| thread.ended.is_none_or(|at| flushes - at <= LINGER));
         for thread in self.threads.values_mut() {
-            thread.seconds = thread.seconds.split_off(&from);
+            while thread.seconds.first_key_value().is_some_and(|(second, _)| *second < from) {
+                thread.seconds.pop_first();
+            }
             thread.stalls.retain(|group| now.0.saturating_sub(group.end.0) < GROUP_NS);
             let oldest = now.0.saturating_sub(WINDOW * SECOND_NS);
             while thread.late.front().is_some_and(|(at, _)| at.0 < oldest) {
@@ -159,13 +169,14 @@ impl ThreadsNow {
     /// CPU time in the last [`WINDOW`] seconds.
     pub fn cpu_ns(&self, thread: &ThreadActivity) -> u64 {
         let from = (self.last + 1).saturating_sub(WINDOW as u32);
-        thread.seconds.range(from..).map(|(_, delta)| delta.on_cpu_ns).sum()
+        thread.seconds.range(from..).map(|(_, second)| second.sums.on_cpu_ns).sum()
     }
 
     /// A letter for each of the last `seconds`, the newest last: see [`letter`].
     pub fn bar(&self, thread: &ThreadActivity, seconds: usize) -> String {
         let seconds = seconds.min(BAR) as u32;
         let shown = (0..seconds).rev().map(|ago| self.last.checked_sub(ago));
+        let letter = |second: &Second| second.letter;
         shown.map(|second| second.and_then(|at| thread.seconds.get(&at)).map_or(' ', letter)).collect()
     }
 
@@ -187,8 +198,10 @@ impl ThreadsNow {
         let EpochSecond(second) = delta.second;
         self.last = self.last.max(second);
         if let Some(thread) = self.threads.get_mut(&delta.thread) {
-            let empty = || LedgerDelta::new(delta.thread, delta.second);
-            thread.seconds.entry(second).or_insert_with(empty).add(delta);
+            let empty = || Second { sums: LedgerDelta::new(delta.thread, delta.second), letter: ' ' };
+            let second = thread.seconds.entry(second).or_insert_with(empty);
+            second.sums.add(delta);
+            second.letter = letter(&second.sums);
         }
     }
 

@@ -2,8 +2,9 @@
 //! `wallprof top`: the watcher with a screen in place of its port.
 //!
 //! The same engine, flight recording and snapshots as `watch`. The screen has each second at its end, the
-//! flight recording several at once: nothing but `w` reads it. It is a file in a temporary folder, which is
-//! removed at the end.
+//! flight recording several at once: nothing but `w` reads it. While little happens, the sums that the screen does
+//! not show stay in the kernel side's maps for as long as `watch` lets whole seconds wait. The recording is a file in
+//! a temporary folder, which is removed at the end.
 
 mod activity;
 mod keys;
@@ -21,9 +22,11 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 
+use wallprof_live::Pending;
 use wallprof_model::Event;
 use wallprof_probe::clock;
 use wallprof_probe::facts::files::HostFiles;
+use wallprof_watch::{Activity, FlushInterval};
 
 use super::commands::Reply;
 use super::service::until_next_second;
@@ -50,12 +53,16 @@ const KEEP: &str = "1m";
 struct Live {
     threads: ThreadsNow,
     names: Names,
+    /// Since the sums were read.
+    activity: Activity,
 }
 
 struct Top {
     engine: Engine,
     live: Rc<RefCell<Live>>,
     snapshots: Snapshots,
+    /// How long the sums stay in the kernel side's maps.
+    sums: FlushInterval,
     written: Option<Receiver<Reply>>,
     choice: Choice,
     /// What a frozen screen shows. Recording goes on.
@@ -98,6 +105,7 @@ pub fn run(args: TopArgs) -> Result<ExitCode, Failure> {
         engine,
         live,
         snapshots,
+        sums: FlushInterval::default(),
         written: None,
         choice: Choice::default(),
         frozen: None,
@@ -132,6 +140,11 @@ fn observer(live: Rc<RefCell<Live>>) -> impl FnMut(&Event) + 'static {
         let mut live = live.borrow_mut();
         live.names.take(event);
         live.threads.take(event);
+        match event {
+            Event::Stall(_) => live.activity.stalls += 1,
+            Event::Overhead { probe_runs, .. } => live.activity.probe_runs += probe_runs,
+            _ => {}
+        }
     }
 }
 
@@ -239,12 +252,19 @@ impl Top {
     /// Drains the rings, flushes the complete seconds, and looks whether a recording was written.
     fn drain(&mut self) -> Result<(), Failure> {
         const MAX_FAILURES: u32 = 60;
-        match self.engine.drain_and_observe() {
+        let before = self.live.borrow().activity;
+        let is_due = |pending: &Pending| self.sums.is_due(with(before, pending));
+        match self.engine.drain_and_observe(&is_due) {
             Ok(None) => {}
             Ok(Some(flushed)) => {
                 self.failures = 0;
-                self.live.borrow_mut().threads.flushed(flushed);
-                self.snapshots.proceed(flushed);
+                let mut live = self.live.borrow_mut();
+                live.activity.seconds += 1;
+                if flushed.sums {
+                    self.sums.flushed(std::mem::take(&mut live.activity));
+                }
+                live.threads.flushed(flushed.until);
+                self.snapshots.proceed(flushed.until);
             }
             Err(failure) if self.failures >= MAX_FAILURES => return Err(failure),
             Err(failure) => {
@@ -289,6 +309,15 @@ impl Top {
         self.screen.write(&bytes).map_err(|error| lost_terminal(&error))?;
         self.drawn = bytes;
         Ok(())
+    }
+}
+
+/// The activity since the sums were read, with what is pending.
+fn with(before: Activity, pending: &Pending) -> Activity {
+    Activity {
+        seconds: before.seconds + pending.seconds,
+        stalls: before.stalls + pending.stalls,
+        probe_runs: before.probe_runs + pending.runs,
     }
 }
 
