@@ -40,7 +40,7 @@ fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<
         Some(through) => format!("the allocator's lock (through {through})"),
         None => "the allocator's lock".to_owned(),
     };
-    lock::conclude(cases, evidence, &what, |_| ADVICE.to_owned())
+    lock::conclude(cases, evidence, &what, |_, _| ADVICE.to_owned())
 }
 
 #[cfg(test)]

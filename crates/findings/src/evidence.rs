@@ -73,53 +73,39 @@ pub struct Evidence {
     periods: Vec<Period>,
     long_sums: Vec<LongSum>,
     over_budget: Vec<OverBudget>,
-    wait_sums: Vec<WaitSum>,
-    fault_sums: Vec<FaultSum>,
+    sums: Vec<Sum>,
     /// By start.
     cases: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
     by_thread: FastMap<ThreadKey, Vec<usize>>,
 }
 
-/// The blocked time of a thread with one reason at one place, over the whole recording: of all waits, however short they
-/// were.
+/// What a thread loses time to, however little it is each time.
 #[derive(Clone, Debug)]
-pub struct WaitRow {
+pub enum Loss {
+    Waits(Reason, Option<Arc<Meaning>>),
+    /// Without I/O.
+    Faults,
+}
+
+/// The time of a thread in waits or page faults at one place, over the whole recording.
+#[derive(Clone, Debug)]
+pub struct SumRow {
     pub thread: ThreadKey,
-    pub reason: Reason,
-    pub meaning: Option<Arc<Meaning>>,
+    pub loss: Loss,
     pub user: Option<ResolvedStack>,
+    /// Of waits.
     pub kernel: Option<ResolvedStack>,
     pub ns: u64,
-    /// The waits whose stacks were taken. Each stands for those since the last one.
+    /// The waits and faults whose stacks were taken. Each stands for those since the last one.
     pub count: u64,
 }
 
-/// The time of a thread in page faults without I/O at one place, over the whole recording.
-#[derive(Clone, Debug)]
-pub struct FaultRow {
-    pub thread: ThreadKey,
-    pub user: Option<ResolvedStack>,
-    pub ns: u64,
-    /// The faults whose stacks were taken. Each stands for those since the last one.
-    pub count: u64,
-}
-
-/// The same, with its place in the program's words.
+/// A [`SumRow`], with its place in the program's words.
 #[derive(Debug)]
-pub(super) struct FaultSum {
+pub(super) struct Sum {
     pub thread: ThreadKey,
-    pub site: Option<Arc<Site>>,
-    pub ns: u64,
-    pub count: u64,
-}
-
-/// A [`WaitRow`], with its place in the program's words.
-#[derive(Debug)]
-pub(super) struct WaitSum {
-    pub thread: ThreadKey,
-    pub reason: Reason,
-    pub meaning: Option<Arc<Meaning>>,
+    pub loss: Loss,
     pub site: Option<Arc<Site>>,
     /// The system call.
     pub call: Option<String>,
@@ -186,8 +172,8 @@ pub struct Surroundings<'r> {
     pub long_sums: &'r [LongSum],
     pub over_budget: &'r [OverBudget],
     /// Waits that [`reads_wait`](super::reads_wait) accepts, of threads that [lost enough](super::is_enough_lost) by them.
-    pub waits: &'r [WaitRow],
-    pub faults: &'r [FaultRow],
+    /// Page faults of threads that [lost enough](super::is_enough_faulted) by them.
+    pub sums: &'r [SumRow],
 }
 
 impl<'r> Surroundings<'r> {
@@ -206,8 +192,7 @@ impl<'r> Surroundings<'r> {
             periods: &[],
             long_sums: &[],
             over_budget: &[],
-            waits: &[],
-            faults: &[],
+            sums: &[],
         }
     }
 }
@@ -245,8 +230,7 @@ impl Collector {
         }
         self.cases.sort_by_key(|case| (case.start, case.id));
         let periods = around.periods.iter().map(|period| self.period(period)).collect();
-        let wait_sums = around.waits.iter().map(|row| self.wait_sum(row)).collect();
-        let fault_sums = around.faults.iter().map(|row| self.fault_sum(row)).collect();
+        let sums = around.sums.iter().map(|row| self.sum(row)).collect();
         let cases = joined_slices(self.cases);
         let mut by_thread: FastMap<ThreadKey, Vec<usize>> = FastMap::default();
         for (at, case) in cases.iter().enumerate() {
@@ -273,8 +257,7 @@ impl Collector {
             periods,
             long_sums: around.long_sums.to_vec(),
             over_budget: around.over_budget.to_vec(),
-            wait_sums,
-            fault_sums,
+            sums,
             cases,
             by_thread,
         };
@@ -357,16 +340,11 @@ impl Collector {
         Period { thread, start, end, ran_ns, is_running, samples: samples.collect() }
     }
 
-    fn wait_sum(&mut self, row: &WaitRow) -> WaitSum {
+    fn sum(&mut self, row: &SumRow) -> Sum {
         let call = row.kernel.as_ref().and_then(called).map(str::to_owned);
         let site = self.sites.of(row.user.as_ref(), row.kernel.as_ref());
-        let WaitRow { thread, reason, ref meaning, ns, count, .. } = *row;
-        WaitSum { thread, reason, meaning: meaning.clone(), site, call, ns, count }
-    }
-
-    fn fault_sum(&mut self, row: &FaultRow) -> FaultSum {
-        let FaultRow { thread, ref user, ns, count } = *row;
-        FaultSum { thread, site: self.sites.of(user.as_ref(), None), ns, count }
+        let SumRow { thread, ref loss, ns, count, .. } = *row;
+        Sum { thread, loss: loss.clone(), site, call, ns, count }
     }
 
     fn page_fault(&mut self, fault: &Fault, kernel: Option<&ResolvedStack>) -> PageFault {
@@ -548,12 +526,8 @@ impl Evidence {
     }
 
     /// Of threads that findings may be about.
-    pub(super) fn fault_sums(&self) -> impl Iterator<Item = &FaultSum> {
-        self.fault_sums.iter().filter(|sum| !self.is_left_out(sum.thread))
-    }
-
-    pub(super) fn wait_sums(&self) -> impl Iterator<Item = &WaitSum> {
-        self.wait_sums.iter().filter(|sum| !self.is_left_out(sum.thread))
+    pub(super) fn sums(&self) -> impl Iterator<Item = &Sum> {
+        self.sums.iter().filter(|sum| !self.is_left_out(sum.thread))
     }
 
     pub(super) fn over_budget(&self) -> &[OverBudget] {

@@ -13,7 +13,7 @@ use wallprof_model::profile::{
 use wallprof_model::{EpochSecond, MonoNs, Reason, StallKind, StallReason, ThreadInfo, ThreadKey, ThreadRef};
 use wallprof_testkit::stacks::stall;
 
-use super::{Collector, Evidence, FaultRow, Surroundings, WaitRow, findings};
+use super::{Collector, Evidence, SumRow, Surroundings, findings};
 
 pub(super) use wallprof_testkit::stacks::{kernel_stack, stack};
 
@@ -34,8 +34,7 @@ pub struct Fixture {
     pub periods: Vec<LongPeriod>,
     pub long_sums: Vec<LongSum>,
     pub over_budget: Vec<OverBudget>,
-    pub waits: Vec<WaitRow>,
-    pub faults: Vec<FaultRow>,
+    pub sums: Vec<SumRow>,
     pub collector: Collector,
 }
 
@@ -59,8 +58,7 @@ impl Fixture {
             periods: Vec::new(),
             long_sums: Vec::new(),
             over_budget: Vec::new(),
-            waits: Vec::new(),
-            faults: Vec::new(),
+            sums: Vec::new(),
             collector: Collector::default(),
         }
     }
@@ -84,8 +82,7 @@ impl Fixture {
             periods,
             long_sums,
             over_budget,
-            waits,
-            faults,
+            sums,
         } = self;
         collector.finish(&Surroundings {
             info: &info,
@@ -100,8 +97,7 @@ impl Fixture {
             periods: &periods,
             long_sums: &long_sums,
             over_budget: &over_budget,
-            waits: &waits,
-            faults: &faults,
+            sums: &sums,
         })
     }
 

@@ -12,7 +12,7 @@ use wallprof_model::{FastMap, MonoNs, StallReason, ThreadKey};
 
 use super::case::{Case, Party, mostly};
 use super::evidence::Evidence;
-use super::limits::worth_naming;
+use super::limits::{is_four_fifths, worth_naming};
 use super::{known, wording};
 
 /// Where a holder was, and the function that holds the lock, where it is known.
@@ -141,7 +141,7 @@ impl Holding {
 
     /// Whether the holders slept, faulted or did I/O for four fifths of the time.
     pub fn is_blocked(&self) -> bool {
-        self.whole_ns > 0 && u128::from(self.blocked.total()) * 5 >= u128::from(self.whole_ns) * 4
+        is_four_fifths(self.blocked.total(), self.whole_ns)
     }
 
     /// Whether the holders had no CPU for half of the time: what a thread loses that shares its CPU with

@@ -46,7 +46,7 @@ fn conclude<'e>(delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Concl
         place.as_deref().unwrap_or("function unknown"),
         wording::place(problem.site().as_ref()),
         wording::delays(&problem.delays),
-        lock::holder(cases, evidence)
+        lock::holder(cases, evidence, None)
     );
     Some(problem.conclude(title, ADVICE))
 }

@@ -65,6 +65,7 @@ mod slow_fault;
 mod spec;
 mod steal;
 mod stopped;
+mod sums;
 mod tlb_shootdown;
 mod upstream;
 mod wake_chain;
@@ -74,7 +75,7 @@ use std::cmp::Reverse;
 
 use wallprof_model::profile::Finding;
 
-pub use evidence::{Collector, Evidence, FaultRow, Surroundings, WaitRow};
+pub use evidence::{Collector, Evidence, Loss, SumRow, Surroundings};
 pub use machine::reads_counter;
 pub use page_faults::is_enough_faulted;
 pub use short_waits::{is_enough_lost, reads_wait};

@@ -118,6 +118,11 @@ pub(super) fn is_share(part_ns: u64, nth: u64, whole_ns: u64) -> bool {
     u128::from(part_ns) * u128::from(nth) >= u128::from(whole_ns)
 }
 
+/// Whether `part` is nearly all of `whole`.
+pub(super) fn is_four_fifths(part_ns: u64, whole_ns: u64) -> bool {
+    whole_ns > 0 && u128::from(part_ns) * 5 >= u128::from(whole_ns) * 4
+}
+
 /// How many of the first `most`, the heaviest first, have at least one `nth` of the whole. The first one counts however
 /// little it has.
 pub(super) fn worth_naming<K>(ranked: &[(K, u64)], most: usize, nth: u64, whole_ns: u64) -> usize {

@@ -16,7 +16,7 @@ use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::holding::{Holding, Releases};
 use super::known::RolledBack;
-use super::limits::{Delays, SHORTEST_BLOCK_NS, is_share, wall_ns};
+use super::limits::{Delays, SHORTEST_BLOCK_NS, is_four_fifths, is_share, wall_ns};
 use super::relay::Relay;
 use super::spec::Reported;
 use super::{known, other_end, safepoint, wording};
@@ -132,16 +132,17 @@ fn is_called(cases: &[&Case], start: &str) -> bool {
 }
 
 /// `engine waited for WHAT in take_order 7 times, …: housekeeper held it …`, where that is unusual. `advice` is about
-/// these waits.
+/// these waits, and whether timers ended them.
 pub(super) fn conclude<'e>(
     cases: Vec<&'e Case>,
     evidence: &Evidence,
     what: &str,
-    advice: impl FnOnce(&[&Case]) -> String,
+    advice: impl FnOnce(&[&Case], bool) -> String,
 ) -> Option<Conclusion<'e>> {
     let (problem, waited) = waited(cases, evidence, what, "")?;
-    let title = format!("{waited}{}.", holder(&problem.cases, evidence));
-    let advice = advice(&problem.cases);
+    let rolled_back = RolledBack::of(&problem.cases);
+    let title = format!("{waited}{}.", holder(&problem.cases, evidence, rolled_back.as_ref()));
+    let advice = advice(&problem.cases, rolled_back.is_some());
     Some(problem.conclude(title, advice))
 }
 
@@ -166,7 +167,7 @@ pub(super) fn waited<'e>(
 
 /// `: housekeeper held it, itself off the CPU for 55 % of that time (sleep in sweep), and released it in
 /// release`. Where it is not known of most of the time who held it, for how much it is not.
-pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
+pub(super) fn holder(cases: &[&Case], evidence: &Evidence, rolled_back: Option<&RolledBack>) -> String {
     if is_for_results(cases)
         && let Some(relay) = Relay::of(cases, evidence)
     {
@@ -178,7 +179,7 @@ pub(super) fn holder(cases: &[&Case], evidence: &Evidence) -> String {
     if let Some((owner, named)) = owner_name(cases) {
         return owned(cases, evidence, &owner, named);
     }
-    safepoint::late_thread(cases, evidence).unwrap_or_else(|| handed(cases, evidence))
+    safepoint::late_thread(cases, evidence).unwrap_or_else(|| handed(cases, evidence, rolled_back))
 }
 
 /// What is done with the lock, and how it ends: of what a pool lends each thread has one of several.
@@ -205,7 +206,7 @@ fn owned(cases: &[&Case], evidence: &Evidence, owner: &str, named: Option<&Party
 }
 
 /// Of a lock without an owner word, by the threads that handed it on.
-fn handed(cases: &[&Case], evidence: &Evidence) -> String {
+fn handed(cases: &[&Case], evidence: &Evidence, rolled_back: Option<&RolledBack>) -> String {
     let (held, released) = verbs(cases);
     let (times, waited_ns) = (holding_times(cases, evidence), known::waited_ns(cases));
     let has_meaning = cases.iter().all(|case| case.meaning.is_some());
@@ -215,8 +216,7 @@ fn handed(cases: &[&Case], evidence: &Evidence) -> String {
         let computing = is_of_process.then(|| computing(cases, evidence)).flatten();
         return computing.unwrap_or_else(|| match has_meaning && !has_holder {
             true => known::no_end(cases, times.total()),
-            false => RolledBack::of(cases)
-                .map_or_else(|| known::no_holder(cases, times.total()), |rolled_back| rolled_back.words()),
+            false => rolled_back.map_or_else(|| known::no_holder(cases, times.total()), RolledBack::words),
         });
     };
     let release = wording::spot(release_of_holder(&times, cases, evidence).as_ref());
@@ -341,9 +341,8 @@ fn two_holders<'t>(times: &'t Tally<Party>, cases: &[&Case]) -> Option<[&'t Part
     let waiters: HashSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
     let ranked = times.ranked();
     let [(first, first_ns), (second, second_ns), ..] = ranked.as_slice() else { return None };
-    let is_most = |ns: u64| u128::from(ns) * 5 >= u128::from(known::waited_ns(cases)) * 4;
-    (waiters.len() >= FEWEST_BESIDE_TWO && is_most(first_ns.saturating_add(*second_ns)))
-        .then_some([*first, *second])
+    let is_most = is_four_fifths(first_ns.saturating_add(*second_ns), known::waited_ns(cases));
+    (waiters.len() >= FEWEST_BESIDE_TWO && is_most).then_some([*first, *second])
 }
 
 /// The thread of the interpreter that ran for most of the waits: it had the lock, without which it could not. Ruby

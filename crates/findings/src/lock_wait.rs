@@ -15,7 +15,6 @@ use wallprof_meaning::site::Site;
 use super::case::{Case, across_processes, by_function, grouped, mostly};
 use super::conclusion::Conclusion;
 use super::evidence::Evidence;
-use super::known::RolledBack;
 use super::relay::Relay;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, network_wait, wording};
@@ -102,10 +101,10 @@ fn lock_key(case: &Case, evidence: &Evidence) -> LockKey {
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let what = lock::what(&cases);
-    lock::conclude(cases, evidence, &what, |cases| advice(cases, evidence))
+    lock::conclude(cases, evidence, &what, |cases, is_rolled_back| advice(cases, evidence, is_rolled_back))
 }
 
-fn advice(cases: &[&Case], evidence: &Evidence) -> String {
+fn advice(cases: &[&Case], evidence: &Evidence, is_rolled_back: bool) -> String {
     if lock::is_for_space(cases) {
         return SPACE_ADVICE.to_owned();
     }
@@ -117,21 +116,12 @@ fn advice(cases: &[&Case], evidence: &Evidence) -> String {
     }
     let meaning = mostly(cases, |case| case.meaning.clone());
     if let Some(meaning) = meaning.filter(|meaning| !meaning.holder) {
-        if &*meaning.name == "pinned virtual thread" {
-            return PINNED_ADVICE.to_owned();
-        }
-        if &*meaning.name == "write stall" {
-            return WRITE_STALL_ADVICE.to_owned();
-        }
-        if &*meaning.name == SEND_BUFFER {
-            return network_wait::ADVICE_ON_SPACE.to_owned();
-        }
         return advice_about(&meaning.name).map_or_else(
             || format!("Make the {} faster, or do not wait for it on this path.", meaning.name),
             ToOwned::to_owned,
         );
     }
-    if RolledBack::of(cases).is_some() {
+    if is_rolled_back {
         return ROLLBACK_ADVICE.to_owned();
     }
     let meaning = mostly(cases, |case| Some(case.meaning.as_ref()?.name.clone()));
@@ -150,6 +140,9 @@ fn advice(cases: &[&Case], evidence: &Evidence) -> String {
 /// What helps with waits that are no mutex's.
 fn advice_about(meaning: &str) -> Option<&'static str> {
     Some(match meaning {
+        "pinned virtual thread" => PINNED_ADVICE,
+        "write stall" => WRITE_STALL_ADVICE,
+        SEND_BUFFER => network_wait::ADVICE_ON_SPACE,
         "GIL" | "GVL" => {
             "One thread at a time runs the interpreter's code: move what computes to another process, or to native code \
              that gives the lock away meanwhile."

@@ -40,7 +40,7 @@ fn conclude<'e>(delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Concl
         what(&problem.cases),
         wording::place(problem.site().as_ref()),
         wording::delays(&problem.delays),
-        lock::holder(&problem.cases, evidence)
+        lock::holder(&problem.cases, evidence, None)
     );
     Some(problem.conclude(title, ADVICE))
 }

@@ -9,17 +9,15 @@
 //!
 //! False positives: programs that have just started, and fill their memory once.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use wallprof_model::event::DelayKind;
 use wallprof_model::{StallReason, ThreadKey};
 
-use super::case::{Case, without_number};
+use super::case::Case;
 use super::conclusion::Conclusion;
-use super::evidence::{Evidence, FaultSum};
-use super::limits::{Delays, frequent_ns, is_share};
+use super::evidence::{Evidence, Loss};
+use super::limits::{frequent_ns, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec};
+use super::sums::{self, Place, Problem};
 use super::wording;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
@@ -38,23 +36,16 @@ const ADVICE: &str = "Touch the memory before it is needed (MAP_POPULATE, MADV_P
     of giving it back (mallopt: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD; the decay times of jemalloc), or use huge pages, \
     which need one fault in 512. After a fork the first write to each page copies it.";
 
-/// The program, the thread's name without its number, and the program's function.
-type Place = (Arc<str>, String, Option<Arc<str>>);
-
 fn find<'e>(evidence: &'e Evidence, _: &Reported) -> Vec<Conclusion<'e>> {
-    let mut places: BTreeMap<Place, BTreeMap<ThreadKey, Vec<&FaultSum>>> = BTreeMap::new();
-    for sum in evidence.fault_sums() {
-        if let Some(thread) = evidence.thread(sum.thread) {
-            let function = sum.site.as_ref().and_then(|site| site.functions.first().cloned());
-            let place = (thread.process.clone(), without_number(&thread.comm), function);
-            places.entry(place).or_default().entry(sum.thread).or_default().push(sum);
-        }
-    }
-    let conclusions = places.into_iter().filter_map(|(place, mut threads)| {
-        threads.retain(|thread, sums| is_problem(*thread, sums, &place, evidence));
-        conclude(&place, &threads, evidence)
-    });
-    conclusions.collect()
+    let what = |loss: &Loss| matches!(loss, Loss::Faults).then(String::new);
+    let is_problem = |place: &Place, thread, ns: u64, wall_ns| {
+        let stalls = place.stalls_of(thread, evidence).filter(|case| is_one(case));
+        let stalled_ns = stalls.fold(0u64, |all, case| all.saturating_add(case.duration_ns()));
+        let ns = ns.saturating_sub(stalled_ns.saturating_add(reclaimed_ns(thread, evidence)));
+        ns >= frequent_ns(evidence) && is_enough_faulted(ns, wall_ns)
+    };
+    let problems = sums::problems(evidence, what, is_problem);
+    problems.into_iter().filter_map(|problem| conclude(problem, evidence)).collect()
 }
 
 /// Whether a thread that lost `ns` may have a finding.
@@ -62,17 +53,9 @@ pub fn is_enough_faulted(ns: u64, wall_ns: u64) -> bool {
     is_share(ns, PART, wall_ns)
 }
 
-fn is_problem(thread: ThreadKey, sums: &[&FaultSum], place: &Place, evidence: &Evidence) -> bool {
-    let stalled_ns =
-        stalls_of(thread, place, evidence).fold(0u64, |all, case| all.saturating_add(case.duration_ns()));
-    let other_ns = stalled_ns.saturating_add(reclaimed_ns(thread, evidence));
-    let ns = sum(sums.iter().copied()).saturating_sub(other_ns);
-    let wall_ns = evidence.thread(thread).map_or(u64::MAX, |thread| thread.wall_ns);
-    ns >= frequent_ns(evidence) && is_enough_faulted(ns, wall_ns)
-}
-
-fn sum<'s>(sums: impl Iterator<Item = &'s FaultSum>) -> u64 {
-    sums.fold(0, |all, sum| all.saturating_add(sum.ns))
+/// Whether a stall is a page fault without I/O.
+fn is_one(case: &Case) -> bool {
+    case.reason == StallReason::Minor
 }
 
 /// The time in which a thread had to free memory, for its page faults among others.
@@ -84,42 +67,20 @@ fn reclaimed_ns(thread: ThreadKey, evidence: &Evidence) -> u64 {
     own.fold(0, |all, delay| all.saturating_add(delay.end.0.saturating_sub(delay.start.0)))
 }
 
-/// The page faults without I/O of a thread in the place's function that are stalls.
-fn stalls_of<'e>(thread: ThreadKey, place: &Place, evidence: &'e Evidence) -> impl Iterator<Item = &'e Case> {
-    let is_one = |case: &&Case| case.reason == StallReason::Minor && case.function() == place.2.as_ref();
-    evidence.cases_of(thread).filter(is_one)
-}
-
-fn conclude<'e>(
-    place: &Place,
-    threads: &BTreeMap<ThreadKey, Vec<&FaultSum>>,
-    evidence: &Evidence,
-) -> Option<Conclusion<'e>> {
-    let sums = || threads.values().flatten().copied();
-    let longest = sums().max_by_key(|sum| sum.ns)?;
-    let total_ns = sum(sums());
-    let keys: Vec<ThreadKey> = threads.keys().copied().collect();
-    let totals: Vec<_> = keys.iter().filter_map(|key| evidence.thread(*key)).collect();
+fn conclude<'e>(problem: Problem<'_>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let title = format!(
         "{} lost some {} to page faults{} that read nothing: memory that was touched for the first time, or written to after \
          a fork.",
-        wording::threads(&totals),
-        wording::time(total_ns),
-        wording::place(longest.site.as_ref()),
+        problem.who(evidence),
+        problem.time(),
+        wording::place(problem.longest()?.site.as_ref()),
     );
-    let kept = keys.iter().flat_map(|key| stalls_of(*key, place, evidence));
-    let delays = Delays {
-        count: sums().fold(0, |all, sum| all.saturating_add(sum.count)),
-        total_ns,
-        max_ns: kept.map(Case::duration_ns).max().unwrap_or(evidence.min_stall_ns()),
-    };
-    let advice = ADVICE.to_owned();
-    Some(Conclusion { title, advice, threads: keys, delays, cases: Vec::new(), interrupts: Vec::new() })
+    Some(problem.conclude(title, ADVICE.to_owned(), evidence, is_one))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::evidence::FaultRow;
+    use super::super::evidence::SumRow;
     use super::super::findings;
     use super::super::fixture::{Fixture, WALL_NS, at, fault, stack};
     use super::*;
@@ -127,14 +88,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn row(thread: u32, ns: u64) -> FaultRow {
+    fn row(thread: u32, ns: u64) -> SumRow {
         let user = Some(stack(&["fill_block", "serve"]));
-        FaultRow { thread: ThreadKey(thread), user, ns, count: 50 }
+        SumRow { thread: ThreadKey(thread), loss: Loss::Faults, user, kernel: None, ns, count: 50 }
     }
 
-    fn found(rows: &[FaultRow], stalls: impl IntoIterator<Item = StallRecord>) -> Vec<Finding> {
+    fn found(rows: &[SumRow], stalls: impl IntoIterator<Item = StallRecord>) -> Vec<Finding> {
         let mut fixture = Fixture::new();
-        fixture.faults = rows.to_vec();
+        fixture.sums = rows.to_vec();
         stalls.into_iter().for_each(|stall| fixture.stall(stall));
         findings(&fixture.evidence())
     }

@@ -9,18 +9,15 @@
 //!
 //! False positives: threads whose task is to wait for a disk or for space.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use wallprof_model::{Meaning, Reason};
 
-use wallprof_model::{Meaning, Reason, ThreadKey};
-
-use super::case::{Case, is_for_a_result, without_number};
+use super::case::is_for_a_result;
 use super::conclusion::Conclusion;
-use super::evidence::{Evidence, WaitSum};
-use super::limits::{Delays, frequent_ns, is_frequent_part};
-use super::lock_wait;
+use super::evidence::{Evidence, Loss, Sum};
+use super::limits::{frequent_ns, is_frequent_part};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
-use super::{disk_wait, lock, wording};
+use super::sums::{self, Place, Problem};
+use super::{disk_wait, lock, lock_wait, wording};
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "short-waits",
@@ -31,24 +28,21 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
-/// The program, the thread's name without its number, what it waited for, and the program's function.
-type Place = (Arc<str>, String, String, Option<Arc<str>>);
-
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
-    let mut places: BTreeMap<Place, BTreeMap<ThreadKey, Vec<&WaitSum>>> = BTreeMap::new();
-    for sum in evidence.wait_sums() {
-        let what = what(sum.reason, sum.meaning.as_deref());
-        if let (Some(what), Some(thread)) = (what, evidence.thread(sum.thread)) {
-            let function = sum.site.as_ref().and_then(|site| site.functions.first().cloned());
-            let place = (thread.process.clone(), without_number(&thread.comm), what, function);
-            places.entry(place).or_default().entry(sum.thread).or_default().push(sum);
+    let what = |loss: &Loss| match loss {
+        Loss::Waits(reason, meaning) => what(*reason, meaning.as_deref()),
+        Loss::Faults => None,
+    };
+    let is_problem = |place: &Place, thread, ns, wall_ns| {
+        if !is_enough_lost(ns, wall_ns) || ns < frequent_ns(evidence) {
+            return false;
         }
-    }
-    let conclusions = places.into_iter().filter_map(|(place, mut threads)| {
-        threads.retain(|thread, sums| is_problem(*thread, sums, &place, evidence, reported));
-        conclude(&place, &threads, evidence)
-    });
-    conclusions.collect()
+        let stalls = || place.stalls_of(thread, evidence);
+        let long_ns = stalls().fold(0u64, |all, case| all.saturating_add(case.without_run_queue_ns()));
+        long_ns < ns / 2 && !stalls().any(|case| reported.has(case))
+    };
+    let problems = sums::problems(evidence, what, is_problem);
+    problems.into_iter().filter_map(|problem| conclude(problem, evidence)).collect()
 }
 
 /// `a disk`, `a lock`, `space in a ring`; `None`: a wait of another kind. One for the other end of a connection is as long as
@@ -74,83 +68,46 @@ pub fn is_enough_lost(ns: u64, wall_ns: u64) -> bool {
     is_frequent_part(ns, wall_ns)
 }
 
-fn is_problem(
-    thread: ThreadKey,
-    sums: &[&WaitSum],
-    place: &Place,
-    evidence: &Evidence,
-    reported: &Reported,
-) -> bool {
-    let ns = sums.iter().fold(0u64, |all, sum| all.saturating_add(sum.ns));
-    let wall_ns = evidence.thread(thread).map_or(u64::MAX, |thread| thread.wall_ns);
-    if !is_enough_lost(ns, wall_ns) || ns < frequent_ns(evidence) {
-        return false;
-    }
-    let stalls = || stalls_of(thread, place, evidence);
-    let long_ns = stalls().fold(0u64, |all, case| all.saturating_add(case.without_run_queue_ns()));
-    long_ns < ns / 2 && !stalls().any(|case| reported.has(case))
-}
-
-/// The stalls of a thread in the place's function.
-fn stalls_of<'e>(thread: ThreadKey, place: &Place, evidence: &'e Evidence) -> impl Iterator<Item = &'e Case> {
-    evidence.cases_of(thread).filter(|case| case.function() == place.3.as_ref())
-}
-
-fn conclude<'e>(
-    place: &Place,
-    threads: &BTreeMap<ThreadKey, Vec<&WaitSum>>,
-    evidence: &Evidence,
-) -> Option<Conclusion<'e>> {
-    let sums = || threads.values().flatten();
-    let longest = sums().max_by_key(|sum| sum.ns)?;
-    let total_ns = sums().fold(0u64, |all, sum| all.saturating_add(sum.ns));
-    let keys: Vec<ThreadKey> = threads.keys().copied().collect();
-    let totals: Vec<_> = keys.iter().filter_map(|key| evidence.thread(*key)).collect();
-    let kept = keys.iter().flat_map(|key| stalls_of(*key, place, evidence));
+fn conclude<'e>(problem: Problem<'_>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let longest = problem.longest()?;
     let shortest = wording::time(evidence.min_stall_ns());
     let title = format!(
         "{} waited for {}{} for some {} in all, nearly always for less than {shortest} at a time.",
-        wording::threads(&totals),
-        place.2,
+        problem.who(evidence),
+        problem.place.what,
         wording::place(longest.site.as_ref()),
-        wording::time(total_ns),
+        problem.time(),
     );
     let advice = format!(
         "{} `record --min-stall` with less than {shortest} shows each wait, and who ended it.",
         advice(longest)
     );
-    let delays = Delays {
-        count: sums().fold(0, |all, sum| all.saturating_add(sum.count)),
-        total_ns,
-        max_ns: kept.map(Case::duration_ns).max().unwrap_or(evidence.min_stall_ns()),
-    };
-    Some(Conclusion { title, advice, threads: keys, delays, cases: Vec::new(), interrupts: Vec::new() })
+    Some(problem.conclude(title, advice, evidence, |_| true))
 }
 
-fn advice(sum: &WaitSum) -> &'static str {
-    match (sum.reason, sum.meaning.as_deref()) {
-        (Reason::Disk, _) => disk_wait::advice(sum.call.as_deref().unwrap_or_default()),
-        (_, Some(meaning)) if meaning.name.starts_with(lock::FULL) => lock_wait::SPACE_ADVICE,
+fn advice(sum: &Sum) -> &'static str {
+    match &sum.loss {
+        Loss::Waits(Reason::Disk, _) => disk_wait::advice(sum.call.as_deref().unwrap_or_default()),
+        Loss::Waits(_, Some(meaning)) if meaning.name.starts_with(lock::FULL) => lock_wait::SPACE_ADVICE,
         _ => "Take the lock less often, or split it: threads meet at it all the time.",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::evidence::WaitRow;
+    use super::super::evidence::SumRow;
     use super::super::findings;
     use super::super::fixture::{Fixture, WALL_NS, case, kernel_stack, stack};
     use super::*;
     use wallprof_model::profile::{Finding, StallRecord};
-    use wallprof_model::{MeaningSource, StallReason};
+    use wallprof_model::{MeaningSource, StallReason, ThreadKey};
 
     const SYNC: [&str; 4] = ["schedule", "io_schedule", "ext4_sync_file", "__x64_sys_fdatasync"];
 
-    fn row(thread: u32, reason: Reason, ns: u64) -> WaitRow {
-        WaitRow {
+    fn row(thread: u32, reason: Reason, ns: u64) -> SumRow {
+        SumRow {
             thread: ThreadKey(thread),
-            reason,
-            meaning: None,
+            loss: Loss::Waits(reason, None),
             user: Some(stack(&["fdatasync", "flush_log", "serve"])),
             kernel: Some(kernel_stack(&SYNC)),
             ns,
@@ -158,15 +115,15 @@ mod tests {
         }
     }
 
-    fn said(name: &str, idle: bool, ns: u64) -> WaitRow {
+    fn said(name: &str, idle: bool, ns: u64) -> SumRow {
         let (software, source) = (Some("ring".into()), MeaningSource::Stack);
         let meaning = Meaning { name: name.into(), software, idle, holder: false, source };
-        WaitRow { meaning: Some(meaning.into()), ..row(1, Reason::Wait, ns) }
+        SumRow { loss: Loss::Waits(Reason::Wait, Some(meaning.into())), ..row(1, Reason::Wait, ns) }
     }
 
-    fn found(rows: &[WaitRow], stalls: impl IntoIterator<Item = StallRecord>) -> Vec<Finding> {
+    fn found(rows: &[SumRow], stalls: impl IntoIterator<Item = StallRecord>) -> Vec<Finding> {
         let mut fixture = Fixture::new();
-        fixture.waits = rows.to_vec();
+        fixture.sums = rows.to_vec();
         stalls.into_iter().for_each(|stall| fixture.stall(stall));
         findings(&fixture.evidence())
     }
@@ -200,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_it_waits_for_is_in_the_rules_words() {
-        let title = |row: WaitRow| found(&[row], []).remove(0).title;
+        let title = |row: SumRow| found(&[row], []).remove(0).title;
         assert!(
             title(said("full ring", false, WALL_NS / 2)).contains(" waited for space in a ring in flush_log")
         );

@@ -8,14 +8,15 @@ use std::path::Path;
 use wallprof_analysis::blame::{Edge, Group, Waits};
 use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget, long_periods, long_sums, over_budget};
 use wallprof_findings::{
-    Collector, FaultRow, Surroundings, WaitRow, findings, is_enough_faulted, is_enough_lost, reads_counter,
+    Collector, Loss, SumRow, Surroundings, findings, is_enough_faulted, is_enough_lost, reads_counter,
     reads_process_counter, reads_wait,
 };
 use wallprof_meaning::waits::Rules;
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::event::{LedgerDelta, Weighted};
 use wallprof_model::profile::{
-    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, Thread, ThrottledRow,
+    CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, SampleRow, Thread,
+    ThrottledRow,
 };
 use wallprof_model::{Reason, Span, StackId, State, ThreadKey};
 use wallprof_recording::{BlameRow, Conclusions, GroupNames, Recording, write_findings};
@@ -86,27 +87,26 @@ pub struct Background {
     periods: Vec<LongPeriod>,
     long_sums: Vec<LongSum>,
     over_budget: Vec<OverBudget>,
-    waits: Vec<WaitRow>,
-    faults: Vec<FaultRow>,
+    sums: Vec<SumRow>,
 }
 
 impl Background {
     pub fn read(recording: &Recording) -> Result<Self, Failure> {
         let counters = recording.counters()?;
         let (info, threads) = (recording.info()?, recording.threads()?);
-        let sums = recording.span_sums()?;
+        let span_sums = recording.span_sums()?;
         let spans: Vec<Span> = recording.spans()?.into_iter().map(|(_, span)| span).collect();
-        let over_budget = over_budget(&info.budgets, &threads, &sums, &spans);
+        let over_budget = over_budget(&info.budgets, &threads, &span_sums, &spans);
         let samples = recording.late_samples()?;
-        let periods = long_periods(&sums, spans, &samples, |stack| recording.resolve(stack))?;
-        let (waits, faults) = (waits(recording, &threads)?, faults(recording, &threads)?);
+        let periods = long_periods(&span_sums, spans, &samples, |stack| recording.resolve(stack))?;
+        let ledgers = threads.iter().map(|thread| (thread.info.key, &thread.ledger)).collect();
+        let sums = [waits(recording, &ledgers)?, faults(recording, &ledgers)?].concat();
         Ok(Background {
-            waits,
-            faults,
+            sums,
             info,
             threads,
             periods,
-            long_sums: long_sums(&sums),
+            long_sums: long_sums(&span_sums),
             over_budget,
             interrupts: recording.interrupts()?,
             intrusions: recording.intrusions()?,
@@ -129,8 +129,7 @@ impl Background {
         self.process_counters.retain(|track| track.counter.thread.is_none_or(|key| threads.contains(&key)));
         self.periods.retain(|period| threads.contains(&period.thread));
         self.long_sums.retain(|sum| threads.contains(&sum.thread));
-        self.waits.retain(|row| threads.contains(&row.thread));
-        self.faults.retain(|row| threads.contains(&row.thread));
+        self.sums.retain(|row| threads.contains(&row.thread));
     }
 
     /// The findings from `stalls`, which must be all stalls of the threads.
@@ -148,8 +147,7 @@ impl Background {
             periods: &self.periods,
             long_sums: &self.long_sums,
             over_budget: &self.over_budget,
-            waits: &self.waits,
-            faults: &self.faults,
+            sums: &self.sums,
         }))
     }
 }
@@ -157,53 +155,55 @@ impl Background {
 /// A place with less of its thread's time is no part of a finding.
 const LEAST_PART: u64 = 1_000;
 
-/// The waits that findings read. The stacks of others are not read from the file.
-fn waits(recording: &Recording, threads: &[Thread]) -> Result<Vec<WaitRow>, Failure> {
-    let ledgers: HashMap<ThreadKey, &LedgerDelta> =
-        threads.iter().map(|thread| (thread.info.key, &thread.ledger)).collect();
-    let (mut rows, mut lost_ns) = (Vec::new(), HashMap::<ThreadKey, u64>::new());
-    let mut stacked_ns: HashMap<(ThreadKey, Reason), u64> = HashMap::new();
+type Ledgers<'r> = HashMap<ThreadKey, &'r LedgerDelta>;
+
+/// The waits that findings read.
+fn waits(recording: &Recording, ledgers: &Ledgers<'_>) -> Result<Vec<SumRow>, Failure> {
+    let (mut rows, mut stacked_ns) = (Vec::new(), HashMap::<(ThreadKey, Reason), u64>::new());
     for row in recording.blocked()? {
         let Weighted::State(State::Blocked(reason)) = row.what else { continue };
         *stacked_ns.entry((row.thread, reason)).or_default() += row.weight;
         let meaning = recording.meaning(&row);
         if reads_wait(reason, meaning.as_deref()) {
-            *lost_ns.entry(row.thread).or_default() += row.weight;
-            rows.push((row, reason, meaning));
+            rows.push((row, Loss::Waits(reason, meaning)));
         }
     }
-    rows.retain(|(row, ..)| {
-        let wall_ns = ledgers.get(&row.thread).map_or(u64::MAX, |ledger| ledger.wall_ns);
-        is_enough_lost(lost_ns[&row.thread], wall_ns) && row.weight >= wall_ns / LEAST_PART
-    });
-    let look_at = |stack: Option<StackId>| stack.map(|stack| recording.look_at(stack)).transpose();
-    let resolved = rows.into_iter().map(|(row, reason, meaning)| {
-        let (thread, count) = (row.thread, row.count);
+    let mut waits = sums(recording, ledgers, rows, is_enough_lost)?;
+    for row in &mut waits {
+        let Loss::Waits(reason, _) = row.loss else { continue };
         // A wait lasts until its thread runs. In the ledger, as in the kernel's own accounts, a thread that is woken on
         // an idle CPU runs some microseconds before.
-        let (whole_ns, ledger) = (stacked_ns[&(thread, reason)], ledgers.get(&thread));
+        let (whole_ns, ledger) = (stacked_ns[&(row.thread, reason)], ledgers.get(&row.thread));
         let counted_ns = ledger.map_or(whole_ns, |ledger| ledger.blocked_ns[usize::from(reason.code())]);
-        let ns = scaled(row.weight, counted_ns.min(whole_ns), whole_ns);
-        let (user, kernel) = (look_at(row.user)?, look_at(row.kernel)?);
-        Ok(WaitRow { thread, reason, meaning, user, kernel, ns, count })
-    });
-    resolved.collect()
+        row.ns = scaled(row.ns, counted_ns.min(whole_ns), whole_ns);
+    }
+    Ok(waits)
 }
 
-/// The page faults that findings read. The stacks of others are not read from the file.
-fn faults(recording: &Recording, threads: &[Thread]) -> Result<Vec<FaultRow>, Failure> {
-    let walls: HashMap<ThreadKey, u64> =
-        threads.iter().map(|thread| (thread.info.key, thread.ledger.wall_ns)).collect();
-    let mut rows = recording.minor_faults()?;
+/// The page faults that findings read.
+fn faults(recording: &Recording, ledgers: &Ledgers<'_>) -> Result<Vec<SumRow>, Failure> {
+    let rows = recording.minor_faults()?.into_iter();
+    let rows = rows.map(|row| (SampleRow { kernel: None, ..row }, Loss::Faults)).collect();
+    sums(recording, ledgers, rows, is_enough_faulted)
+}
+
+/// The rows of threads that lost enough in all. The stacks of others are not read from the file.
+fn sums(
+    recording: &Recording,
+    ledgers: &Ledgers<'_>,
+    mut rows: Vec<(SampleRow, Loss)>,
+    is_enough: fn(u64, u64) -> bool,
+) -> Result<Vec<SumRow>, Failure> {
     let mut lost_ns = HashMap::<ThreadKey, u64>::new();
-    rows.iter().for_each(|row| *lost_ns.entry(row.thread).or_default() += row.weight);
-    rows.retain(|row| {
-        let wall_ns = walls.get(&row.thread).copied().unwrap_or(u64::MAX);
-        is_enough_faulted(lost_ns[&row.thread], wall_ns) && row.weight >= wall_ns / LEAST_PART
+    rows.iter().for_each(|(row, _)| *lost_ns.entry(row.thread).or_default() += row.weight);
+    rows.retain(|(row, _)| {
+        let wall_ns = ledgers.get(&row.thread).map_or(u64::MAX, |ledger| ledger.wall_ns);
+        is_enough(lost_ns[&row.thread], wall_ns) && row.weight >= wall_ns / LEAST_PART
     });
-    let resolved = rows.into_iter().map(|row| {
-        let user = row.user.map(|stack| recording.look_at(stack)).transpose()?;
-        Ok(FaultRow { thread: row.thread, user, ns: row.weight, count: row.count })
+    let look_at = |stack: Option<StackId>| stack.map(|stack| recording.look_at(stack)).transpose();
+    let resolved = rows.into_iter().map(|(row, loss)| {
+        let (user, kernel) = (look_at(row.user)?, look_at(row.kernel)?);
+        Ok(SumRow { thread: row.thread, loss, user, kernel, ns: row.weight, count: row.count })
     });
     resolved.collect()
 }
