@@ -41,6 +41,25 @@ pub struct Queue {
     pub at: u64,
 }
 
+/// A time between two readings in which a socket dropped packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// The readings.
+    pub between: Range<MonoNs>,
+    /// How many.
+    pub packets: u64,
+}
+
+/// The times in which the packets of a counter of dropped ones were dropped.
+pub fn dropped(track: &CounterTrack) -> Vec<Dropped> {
+    let steps = track.points.windows(2).filter_map(|points| {
+        let [(start, before), (end, after)] = *points else { return None };
+        let packets = (after - before).max(0.0) as u64;
+        (packets > 0).then_some(Dropped { between: start..end, packets })
+    });
+    steps.collect()
+}
+
 /// Whether a counter is one of those that are read here.
 pub fn reads_counter(name: &str) -> bool {
     queue_name(name).is_some() || is_drops(name)
@@ -228,6 +247,17 @@ mod tests {
                 "the receive queue udp 10.0.0.1:5000 grew from 0 B to 127 KiB, and 600 packets were dropped"
             );
         }
+    }
+
+    #[test]
+    fn times_of_dropped_packets_are_those_between_two_readings() {
+        let drops = [(1_000, 7.0), (3_000, 7.0), (3_100, 44.0), (3_200, 46.0), (9_000, 46.0), (9_100, 0.0)];
+        let times = dropped(&track("udp.drops 10.0.0.1:5000", &drops));
+        let of = |start: u64, end: u64, packets| Dropped {
+            between: MonoNs(start * MS)..MonoNs(end * MS),
+            packets,
+        };
+        assert_eq!(times, [of(3_000, 3_100, 37), of(3_100, 3_200, 2)]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ use super::wording;
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "blocked-loop",
-    topic: None,
+    topic: Some(Topic::Loops),
     excludes: &[Topic::Waits],
     cause: Cause::Program,
     evidence: EvidenceKind::StallsOrSpans,

@@ -9,7 +9,7 @@
 //!
 //! | rule | the machine's doing where |
 //! | --- | --- |
-//! | `preempted`, `run-queue`, `cpu-saturated` | the CPUs were mostly with threads outside, or with none |
+//! | `preempted`, `run-queue`, `cpu-saturated`, `dropped-packets` | the CPUs were mostly with threads outside, or with none |
 //! | `cpu-saturated` | or the recorded programs used less than a quarter of the CPU time meanwhile |
 //! | `holder-preempted` | the holder's CPU was mostly so |
 //! | `lock-wait`, `lock-convoy`, `allocator-lock`, `kernel-lock`, `mmap-lock`, `wake-chain` | wallprof had the lock |
@@ -32,7 +32,7 @@ use super::{cpu_saturated, known, lock, tlb_shootdown};
 pub(super) fn cause(rule: &RuleSpec, conclusion: &Conclusion<'_>, evidence: &Evidence) -> Cause {
     let cases = &conclusion.cases[..];
     let known = match rule.name {
-        "preempted" | "run-queue" => CpuTime::waited_for(cases, evidence).cause(),
+        "preempted" | "run-queue" | "dropped-packets" => CpuTime::waited_for(cases, evidence).cause(),
         "cpu-saturated" => cause_of_saturation(cases, evidence),
         "holder-preempted" => Holders::of(cases, evidence).cpus.cause(),
         "lock-wait" | "wake-chain" | "lock-convoy" | "allocator-lock" | "kernel-lock" | "mmap-lock" => {
@@ -226,7 +226,7 @@ mod tests {
         let arms = source.lines().filter(|line| line.starts_with("        \"") && line.contains(" => "));
         let names = arms.flat_map(|arm| arm.split(" => ").next().unwrap_or_default().split(" | "));
         let names: Vec<&str> = names.map(|name| name.trim().trim_matches('"')).collect();
-        assert_eq!(names.len(), 11, "{names:?}");
+        assert_eq!(names.len(), 12, "{names:?}");
         names.iter().for_each(|name| assert!(rule(name).is_some(), "{name}"));
     }
 

@@ -17,7 +17,7 @@ use super::cause::cause;
 use super::evidence::Evidence;
 use super::limits::{Delays, is_share, wall_ns};
 use super::spec::{RuleSpec, Topic};
-use super::{deadlock, known, wording};
+use super::{deadlock, dropped_packets, known, wording};
 
 /// Stalls that a finding lists; `count` says how many there were.
 const MOST_STALLS: usize = 1_000;
@@ -152,7 +152,10 @@ impl Conclusion<'_> {
             self.title.push_str(&known::not_ended(&self.cases));
         }
         self.title.push_str(&recurs(&self.cases, evidence));
-        self.title.push_str(&not_received(&self.cases, evidence));
+        // That one counts them itself.
+        if rule.name != dropped_packets::RULE.name {
+            self.title.push_str(&not_received(&self.cases, evidence));
+        }
         self.cases.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
         let mut stalls: Vec<u64> = self.cases.iter().take(MOST_STALLS).map(|case| case.id).collect();
         stalls.sort_unstable();
@@ -290,6 +293,7 @@ mod tests {
                 fixture.stall(at(ms * 1_000_000, lock_case(id, 1 + id as u32, 1, 90_000_000)));
             }
             let mut found = findings(&fixture.evidence());
+            found.retain(|found| found.rule == lock_wait::RULE.name);
             assert_eq!(found.len(), 1, "{found:#?}");
             found.remove(0).title
         };

@@ -29,6 +29,7 @@ use super::accept_queue::{Accepts, accepts};
 use super::callers::{Callers, ProgramFunctions};
 use super::case::{Case, FirstCall, Held, PageFault, Party, Woken};
 use super::disk_limit::{HeldBack, held_back};
+use super::dropped_packets::{Drops, drops};
 use super::left_out::left_out;
 use super::limits::is_share;
 use super::machine::Machine;
@@ -86,6 +87,8 @@ pub enum Loss {
     Waits(Reason, Option<Arc<Meaning>>),
     /// Without I/O.
     Faults,
+    /// It ran, in seconds in which a socket of its process dropped packets.
+    Running,
 }
 
 /// The time of a thread in waits or page faults at one place, over the whole recording.
@@ -172,7 +175,8 @@ pub struct Surroundings<'r> {
     pub long_sums: &'r [LongSum],
     pub over_budget: &'r [OverBudget],
     /// Waits that [`reads_wait`](super::reads_wait) accepts, of threads that [lost enough](super::is_enough_lost) by them.
-    /// Page faults of threads that [lost enough](super::is_enough_faulted) by them.
+    /// Page faults of threads that [lost enough](super::is_enough_faulted) by them. Where threads ran in seconds in which
+    /// their process [lost packets](super::times_of_drops).
     pub sums: &'r [SumRow],
 }
 
@@ -508,6 +512,14 @@ impl Evidence {
         pids.sort_unstable();
         let all = pids.into_iter().flat_map(|pid| accepts(&self.process_counters[pid]));
         all.filter(|accepts| !self.is_left_out(accepts.thread))
+    }
+
+    /// The packets that were dropped at sockets of processes that findings may be about.
+    pub(super) fn drops(&self) -> impl Iterator<Item = Drops<'_>> {
+        let mut pids: Vec<&u32> = self.process_counters.keys().collect();
+        pids.sort_unstable();
+        let all = pids.into_iter().flat_map(|pid| drops(&self.process_counters[pid]));
+        all.filter(|drops| !self.is_left_out(drops.thread))
     }
 
     /// All stalls of a thread, by start.

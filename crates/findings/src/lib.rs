@@ -22,6 +22,7 @@ mod deadlock;
 mod disk_limit;
 mod disk_wait;
 mod dispatch;
+mod dropped_packets;
 mod evidence;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -75,6 +76,7 @@ use std::cmp::Reverse;
 
 use wallprof_model::profile::Finding;
 
+pub use dropped_packets::times_of_drops;
 pub use evidence::{Collector, Evidence, Loss, SumRow, Surroundings};
 pub use machine::reads_counter;
 pub use page_faults::is_enough_faulted;
@@ -108,6 +110,7 @@ pub static RULES: &[RuleSpec] = &[
     blocked_loop::RULE,
     pool_exhausted::RULE,
     accept_queue::RULE,
+    dropped_packets::RULE,
     major_fault::RULE,
     slow_fault::RULE,
     page_faults::RULE,

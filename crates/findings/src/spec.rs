@@ -33,6 +33,8 @@ pub(super) type Find = for<'e> fn(&'e Evidence, &Reported) -> Vec<Conclusion<'e>
 pub(super) enum Topic {
     /// The cause for which a blocked thread waited.
     Waits,
+    /// What kept an event loop.
+    Loops,
     /// The cause for which a runnable thread got no CPU.
     CpuDenied,
     /// Other threads had the CPUs, all of them.

@@ -2,14 +2,14 @@
 //! The findings of a recording: computed by `report`, and stored in the file at the end of `record` and
 //! `import`, with the meanings of the waits and who costs whom, for queries.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use wallprof_analysis::blame::{Edge, Group, Waits};
 use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget, long_periods, long_sums, over_budget};
 use wallprof_findings::{
     Collector, Loss, SumRow, Surroundings, findings, is_enough_faulted, is_enough_lost, reads_counter,
-    reads_process_counter, reads_wait,
+    reads_process_counter, reads_wait, times_of_drops,
 };
 use wallprof_meaning::waits::Rules;
 use wallprof_model::counter::CounterTrack;
@@ -18,7 +18,7 @@ use wallprof_model::profile::{
     CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, SampleRow, Thread,
     ThrottledRow,
 };
-use wallprof_model::{Reason, Span, StackId, State, ThreadKey};
+use wallprof_model::{EpochSecond, Reason, Span, StackId, State, ThreadKey};
 use wallprof_recording::{BlameRow, Conclusions, GroupNames, Recording, write_findings};
 
 use crate::failure::{Failure, say};
@@ -100,7 +100,9 @@ impl Background {
         let samples = recording.late_samples()?;
         let periods = long_periods(&span_sums, spans, &samples, |stack| recording.resolve(stack))?;
         let ledgers = threads.iter().map(|thread| (thread.info.key, &thread.ledger)).collect();
-        let sums = [waits(recording, &ledgers)?, faults(recording, &ledgers)?].concat();
+        let process_counters = counters.whole_of_processes(reads_process_counter)?;
+        let running = running(recording, &ledgers, &seconds_of_drops(&process_counters, &info, &threads))?;
+        let sums = [waits(recording, &ledgers)?, faults(recording, &ledgers)?, running].concat();
         Ok(Background {
             sums,
             info,
@@ -114,7 +116,7 @@ impl Background {
             cross_calls: recording.cross_calls()?,
             throttled: recording.throttled()?,
             counters: counters.whole(reads_counter)?,
-            process_counters: counters.whole_of_processes(reads_process_counter)?,
+            process_counters,
         })
     }
 
@@ -185,6 +187,51 @@ fn faults(recording: &Recording, ledgers: &Ledgers<'_>) -> Result<Vec<SumRow>, F
     let rows = recording.minor_faults()?.into_iter();
     let rows = rows.map(|row| (SampleRow { kernel: None, ..row }, Loss::Faults)).collect();
     sums(recording, ledgers, rows, is_enough_faulted)
+}
+
+/// The seconds in which sockets of processes dropped packets, with the threads of these processes.
+fn seconds_of_drops(
+    counters: &[CounterTrack],
+    info: &RecordingInfo,
+    threads: &[Thread],
+) -> BTreeMap<EpochSecond, HashSet<ThreadKey>> {
+    let pids: HashMap<ThreadKey, u32> =
+        threads.iter().map(|thread| (thread.info.key, thread.info.pid)).collect();
+    let second = |at| EpochSecond((info.clock.epoch_from_mono(at).0 / 1_000_000_000) as u32);
+    let mut seconds: BTreeMap<EpochSecond, HashSet<ThreadKey>> = BTreeMap::new();
+    for track in counters {
+        let pid = track.counter.thread.and_then(|thread| pids.get(&thread));
+        let of_process = || threads.iter().map(|thread| thread.info.key).filter(|key| pids.get(key) == pid);
+        for time in times_of_drops(track) {
+            for at in [time.between.start, time.between.end] {
+                seconds.entry(second(at)).or_default().extend(of_process());
+            }
+        }
+    }
+    seconds
+}
+
+/// Where threads ran in these seconds.
+fn running(
+    recording: &Recording,
+    ledgers: &Ledgers<'_>,
+    seconds: &BTreeMap<EpochSecond, HashSet<ThreadKey>>,
+) -> Result<Vec<SumRow>, Failure> {
+    let mut rows: BTreeMap<(ThreadKey, Option<StackId>), SampleRow> = BTreeMap::new();
+    let (Some((first, _)), Some((last, _))) = (seconds.first_key_value(), seconds.last_key_value()) else {
+        return Ok(Vec::new());
+    };
+    for row in recording.samples(*first..=*last)? {
+        let row = row?;
+        let is_wanted = seconds.get(&row.second).is_some_and(|threads| threads.contains(&row.thread));
+        if is_wanted && matches!(row.what, Weighted::State(State::User | State::Kernel)) {
+            let (key, weight, count) = ((row.thread, row.user), row.weight, row.count);
+            let sum = rows.entry(key).or_insert(SampleRow { kernel: None, weight: 0, count: 0, ..row });
+            (sum.weight, sum.count) = (sum.weight.saturating_add(weight), sum.count.saturating_add(count));
+        }
+    }
+    let rows = rows.into_values().map(|row| (row, Loss::Running)).collect();
+    sums(recording, ledgers, rows, |_, _| true)
 }
 
 /// The rows of threads that lost enough in all. The stacks of others are not read from the file.

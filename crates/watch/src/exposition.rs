@@ -13,7 +13,7 @@ use crate::openmetrics::{self, Bucket, Kind, Text};
 use crate::series::{Container, Family, Labels};
 
 /// The names of all metrics, as Prometheus queries them (histograms without their suffixes).
-pub const NAMES: [&str; 19] = [
+pub const NAMES: [&str; 20] = [
     "wallprof_stalls_total",
     "wallprof_stall_seconds_total",
     "wallprof_offcpu_seconds",
@@ -23,6 +23,7 @@ pub const NAMES: [&str; 19] = [
     "wallprof_spans_over_budget_total",
     "wallprof_oncpu_seconds_total",
     "wallprof_longest_stall_seconds",
+    "wallprof_udp_drops_total",
     "wallprof_guard_intrusions_total",
     "wallprof_lost_total",
     "wallprof_series_limit_hits_total",
@@ -158,6 +159,12 @@ fn write_threads(metrics: &Metrics, text: &mut Text) {
 }
 
 fn write_losses(metrics: &Metrics, text: &mut Text) {
+    text.family("wallprof_udp_drops", Kind::Counter, "Packets dropped at UDP sockets of a process");
+    for (labels, count) in metrics.udp_drops.iter() {
+        let address = |(name, value)| (if name == "kind" { "address" } else { name }, value);
+        let labels: Vec<_> = pairs(labels).into_iter().map(address).collect();
+        text.count("wallprof_udp_drops_total", &labels, *count);
+    }
     let help = "Runs of threads that are not allowed on guarded CPUs, and interrupts there";
     text.family("wallprof_guard_intrusions", Kind::Counter, help);
     for ((cpu, kind, thread), count) in &metrics.intrusions {
@@ -241,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::tests::{
-        info_in, intrusion, meaning, metrics, off_cpu, stall, stall_event, thread_in,
+        drops, info_in, intrusion, meaning, metrics, off_cpu, stall, stall_event, thread_in,
     };
     use crate::severity::Severities;
 
@@ -362,6 +369,15 @@ mod tests {
             let family = name.strip_suffix("_total").unwrap_or(name);
             assert!(text.contains(&format!("# TYPE {family} ")), "{name}");
         }
+    }
+
+    #[test]
+    fn dropped_packets_have_the_address_of_their_socket() {
+        let (_, exposition) = exposition(|metrics| {
+            drops(7, 1, &[40.0, 52.0]).iter().for_each(|event| metrics.take(event));
+        });
+        let expected = r#"wallprof_udp_drops_total{process="server",address="10.0.0.1:5000"} 12"#;
+        assert_eq!(lines(&text_of(&exposition, 0), "wallprof_udp_drops_total"), [expected]);
     }
 
     #[test]

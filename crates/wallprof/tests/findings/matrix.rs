@@ -294,9 +294,13 @@ matrix! {
 }
 
 /// The rules that no part demands, each with the reason.
-const NOT_DEMANDED: [(&str, &str); 9] = [
+const NOT_DEMANDED: [(&str, &str); 10] = [
     ("accept-queue", "it needs a server with clients: the case gunicorn-busy of `tests/causes` demands it"),
     ("barrier-wait", "the case openmp-uneven of `tests/causes` demands it"),
+    (
+        "dropped-packets",
+        "it needs a sender that does not wait: the case udp-sleeper of `tests/causes` demands it",
+    ),
     ("compaction", "how fragmented memory is depends on the whole machine and on its history"),
     (
         "page-faults",

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use wallprof_model::counter::{Counter, CounterKey};
 use wallprof_model::event::{LatencyDelta, LedgerDelta, OffCpuDelta, Stall};
 use wallprof_model::histogram::Cell;
 use wallprof_model::profile::KeptStall;
@@ -27,6 +28,10 @@ const MAX_LOSS_REASONS: usize = 64;
 const FOLDED: &str = Loss::StallsFolded.name();
 /// Limit on the names of intruders on guarded CPUs; an IPI may come from any thread.
 const MAX_INTRUDERS: usize = 1024;
+/// Counters of dropped packets begin so; their local address follows.
+const UDP_DROPS: &str = "udp.drops ";
+/// Limit on counters of dropped packets. Those of ended processes make place for others.
+const MAX_DROP_COUNTERS: usize = 4096;
 /// Limit on counted stalls without an id yet.
 const MAX_WITHOUT_ID: usize = 4096;
 /// Flushes after the end of a thread in which its last events may still arrive.
@@ -67,6 +72,14 @@ struct StallWithoutId {
     run_queue_ns: u64,
 }
 
+/// A counter of packets that were dropped at the sockets of a process with one address.
+struct DropCounter {
+    /// One of the process.
+    thread: ThreadKey,
+    address: Arc<str>,
+    last: Option<f64>,
+}
+
 pub struct Metrics {
     severities: Severities,
     /// Nobody chose the threads: idle ones raise no severity.
@@ -86,6 +99,9 @@ pub struct Metrics {
     budgets: SpanBudgets,
     pub(crate) on_cpu: Family<u64>,
     pub(crate) longest: Family<u64>,
+    pub(crate) udp_drops: Family<u64>,
+    /// The counters of dropped packets.
+    drop_counters: HashMap<CounterKey, DropCounter>,
     pub(crate) intrusions: BTreeMap<(u32, &'static str, String), u64>,
     pub(crate) lost: BTreeMap<String, u64>,
     pub(crate) cost: SelfCost,
@@ -123,6 +139,8 @@ impl Metrics {
             budgets: SpanBudgets::new(),
             on_cpu: Family::default(),
             longest: Family::default(),
+            udp_drops: Family::default(),
+            drop_counters: HashMap::new(),
             intrusions: BTreeMap::new(),
             lost: BTreeMap::new(),
             cost: SelfCost::default(),
@@ -181,6 +199,8 @@ impl Metrics {
             Event::Spans(delta) => self.spans(delta),
             Event::Span(span) => self.span(span),
             Event::Intrusion(delta) if !delta.allowed => self.intrusion(delta),
+            Event::Counter { key, counter } => self.drop_counter(*key, counter),
+            Event::CounterValue { key, value, .. } => self.drops(*key, *value),
             Event::Loss { reason, count } => self.count_loss(reason, *count),
             Event::Overhead { process_cpu_ns, probe_ns, behind_ns, .. } => {
                 self.cost.process_cpu_ns += process_cpu_ns;
@@ -197,6 +217,9 @@ impl Metrics {
         self.flushes += 1;
         let flushes = self.flushes;
         self.threads.retain(|_, named| named.ended.is_none_or(|ended| ended + LINGER > flushes));
+        if self.drop_counters.len() >= MAX_DROP_COUNTERS {
+            self.drop_counters.retain(|_, counter| self.threads.contains_key(&counter.thread));
+        }
         if self.pool.pass(seconds) {
             let pool = &mut self.pool;
             self.stalls.evict_stale(pool);
@@ -206,6 +229,7 @@ impl Metrics {
             self.spans.evict_stale(pool);
             self.over_budget.evict_stale(pool);
             self.on_cpu.evict_stale(pool);
+            self.udp_drops.evict_stale(pool);
         }
     }
 
@@ -374,6 +398,25 @@ impl Metrics {
         }
         if let (Some(durations), Some(tid)) = (self.spans.get_mut(&labels), tid) {
             durations.set_exemplar(Exemplar { of: Shown::Thread(tid), ns: span.duration_ns(), at });
+        }
+    }
+
+    fn drop_counter(&mut self, key: CounterKey, counter: &Counter) {
+        if let (Some(thread), Some(address)) = (counter.thread, counter.name.strip_prefix(UDP_DROPS))
+            && (self.drop_counters.contains_key(&key) || self.drop_counters.len() < MAX_DROP_COUNTERS)
+        {
+            self.drop_counters.insert(key, DropCounter { thread, address: address.into(), last: None });
+        }
+    }
+
+    /// A sum counts from its first value on.
+    fn drops(&mut self, key: CounterKey, value: f64) {
+        let Some(counter) = self.drop_counters.get_mut(&key) else { return };
+        let dropped = counter.last.map_or(0.0, |last| (value - last).max(0.0)) as u64;
+        counter.last = Some(value);
+        if dropped > 0 {
+            let (thread, address) = (counter.thread, Arc::clone(&counter.address));
+            *self.udp_drops.at(self.span_labels(thread, &address), &mut self.pool) += dropped;
         }
     }
 

@@ -5,6 +5,7 @@ use wallprof_model::{
     IntrusionKind, Meaning, MeaningSource, Reason, SpanSource, SpanState, SpanStates, ThreadRef,
 };
 
+use wallprof_model::counter::{CounterKind, CounterUnit};
 use wallprof_model::histogram::{Cell, bucket_from_ns};
 
 use super::*;
@@ -234,6 +235,38 @@ pub(crate) fn intrusion(name: &str, allowed: bool) -> Event {
         total_ns: 5,
         max_ns: 4,
     }))
+}
+
+/// Readings of the dropped packets at an address of a thread's process.
+pub(crate) fn drops(number: u32, thread: u32, values: &[f64]) -> Vec<Event> {
+    let (name, thread) = ("udp.drops 10.0.0.1:5000".into(), Some(ThreadKey(thread)));
+    let counter = Counter { name, thread, kind: CounterKind::Sum, unit: CounterUnit::Count };
+    let key = CounterKey(number);
+    let value = |&value: &f64| Event::CounterValue { key, at: MonoNs(0), value };
+    std::iter::once(Event::Counter { key, counter }).chain(values.iter().map(value)).collect()
+}
+
+#[test]
+fn dropped_packets_are_counted_by_process_and_address_from_the_first_reading_on() {
+    let mut metrics = metrics();
+    metrics.take(&thread(1, "server", "engine"));
+    metrics.take(&thread(2, "quiet", "engine"));
+    drops(7, 1, &[40.0, 52.0, 52.0, 3.0, 5.0]).iter().for_each(|event| metrics.take(event));
+    drops(8, 2, &[9.0, 9.0]).iter().for_each(|event| metrics.take(event));
+    let found: Vec<_> = metrics.udp_drops.iter().map(|(labels, count)| (labels.clone(), *count)).collect();
+    let [(labels, 14)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((&*labels.owner.process, labels.kind.as_deref()), ("server", Some("10.0.0.1:5000")));
+}
+
+#[test]
+fn counters_of_ended_processes_make_place() {
+    let mut metrics = metrics();
+    let number = u32::try_from(MAX_DROP_COUNTERS).unwrap();
+    (0..number).for_each(|key| drops(key, 9, &[0.0]).iter().for_each(|event| metrics.take(event)));
+    metrics.take(&thread(1, "server", "engine"));
+    metrics.end_seconds(1);
+    drops(number, 1, &[0.0, 5.0]).iter().for_each(|event| metrics.take(event));
+    assert_eq!(metrics.udp_drops.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [5]);
 }
 
 #[test]
