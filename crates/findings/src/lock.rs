@@ -39,18 +39,22 @@ const IN_TURN: u64 = 2;
 /// The fewest threads that wait where two of them are said to have had the lock.
 const FEWEST_BESIDE_TWO: usize = 4;
 
-/// The fewest waits for results that are worth a finding, and the part of the threads' time: a program waits for its tasks
-/// once at its end, and a client for its answers now and then.
+/// The fewest waits for results that are worth a finding, and the part of the threads' time that the long ones take: a program
+/// waits for its tasks once at its end, and a client for its answers now and then.
 const LEAST_RESULTS: u64 = 8;
 const RESULTS_PART: u64 = 10;
+/// Shorter waits for results count from this many times the shortest stall on. Without long ones they take this part.
+const SHORT_RESULT: u64 = 10;
+const SHORT_RESULTS_PART: u64 = 3;
 
-/// Waits for a lock that no earlier rule has reported. Of those for the results of other threads, which come as fast as they
-/// can, the long ones.
+/// Waits for a lock that no earlier rule has reported. Those for the results of other threads come as fast as they can: without
+/// the shortest ones.
 pub(super) fn waits<'e: 't, 't>(
     evidence: &'e Evidence,
     reported: &'t Reported,
 ) -> impl Iterator<Item = &'e Case> + use<'e, 't> {
-    let is_short = |case: &Case| case.is_for_a_result() && case.without_run_queue_ns() < SHORTEST_BLOCK_NS;
+    let least_ns = evidence.unit_ns().saturating_mul(SHORT_RESULT);
+    let is_short = move |case: &Case| case.is_for_a_result() && case.without_run_queue_ns() < least_ns;
     evidence.cases().filter(move |case| is_wait(case) && !is_short(case) && !reported.has(case))
 }
 
@@ -64,7 +68,10 @@ pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evide
     if cases.iter().all(|case| case.is_for_a_result()) {
         let problem = Problem::heavy(cases, delays, evidence)?;
         let ended = problem.cases.iter().filter(|case| case.waker_key().is_some()).count() as u64;
-        let is_part = is_share(delays.total_ns, RESULTS_PART, wall_ns(evidence, &problem.threads));
+        let wall_ns = wall_ns(evidence, &problem.threads);
+        let long_ns = known::part_ns(&problem.cases, |case| case.without_run_queue_ns() >= SHORTEST_BLOCK_NS);
+        let is_part = is_share(long_ns, RESULTS_PART, wall_ns)
+            || is_share(delays.total_ns, SHORT_RESULTS_PART, wall_ns);
         return (ended >= LEAST_RESULTS && is_part).then_some(problem);
     }
     match cases.iter().all(|case| case.said().is_some()) {
