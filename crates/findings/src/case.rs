@@ -138,6 +138,8 @@ pub struct Woken {
     pub site: Option<Arc<Site>>,
     /// Whether that was an answer of a process that serves a file system (FUSE).
     pub serves_files: bool,
+    /// Whether it had copied the memory map of its process, for a fork.
+    pub has_forked: bool,
 }
 
 /// A lock that a thread waited for.

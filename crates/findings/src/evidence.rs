@@ -13,7 +13,7 @@ use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget};
 use wallprof_meaning::by_stack::ByStack;
 use wallprof_meaning::interner::Interner;
 use wallprof_meaning::site::{self, Site, Sites};
-use wallprof_meaning::waits::is_answer_of_file_server;
+use wallprof_meaning::waits::{is_answer_of_file_server, is_end_of_fork};
 use wallprof_model::counter::CounterTrack;
 use wallprof_model::event::{Access, Fault};
 use wallprof_model::profile::{
@@ -213,6 +213,7 @@ pub struct Collector {
     in_allocator: ByStack<bool>,
     kernel_places: ByStack<Option<Arc<str>>>,
     serves_files: ByStack<bool>,
+    has_forked: ByStack<bool>,
     /// Of reading and of writing faults.
     fault_waits: ByStack<[Option<FaultWait>; 2]>,
 }
@@ -312,6 +313,10 @@ impl Collector {
                     .kernel
                     .as_ref()
                     .is_some_and(|kernel| self.serves_files.get(kernel, is_answer_of_file_server)),
+                has_forked: waker
+                    .kernel
+                    .as_ref()
+                    .is_some_and(|kernel| self.has_forked.get(kernel, is_end_of_fork)),
             }),
             owner_callers: self.callers(stall.owner_sample.as_ref().map(|(_, stack)| stack)),
             lock: stall.lock.as_ref().map(|lock| Held {

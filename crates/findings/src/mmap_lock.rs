@@ -12,8 +12,9 @@ use super::case::{Case, mostly};
 use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::kernel_delay::DelayedStalls;
+use super::limits::is_share;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
-use super::{lock, wording};
+use super::{known, lock, wording};
 
 pub(super) const RULE: RuleSpec = RuleSpec {
     name: "mmap-lock",
@@ -24,8 +25,18 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
+/// Behind the words about who held the lock.
+const COPIED: &str = ", after it had copied the memory map for a fork";
+
 const ADVICE: &str = "Map, unmap and protect less and in smaller pieces while other threads run: keep large buffers instead \
     of returning them (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD), use MADV_DONTNEED, or do it in another process.";
+
+/// Waits that forks ended are said so where they have one of this many parts of the time.
+const BY_FORKS: u64 = 2;
+
+const FORK_ADVICE: &str = "A fork copies the page tables of the process while it has the lock: start programs with posix_spawn or \
+    vfork, or let a small process fork that was started before the memory was filled. Huge pages (MADV_HUGEPAGE) have \
+    fewer entries to copy, and memory with MADV_DONTFORK has none.";
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let delayed = DelayedStalls::find(evidence, DelayKind::MmapLock, reported, |case| evidence.program(case));
@@ -34,29 +45,33 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 
 fn conclude<'e>(delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let problem = Problem::heavy_or_frequent(delayed.cases, delayed.delays, evidence)?;
+    let forked_ns =
+        known::part_ns(&problem.cases, |case| case.waker.as_ref().is_some_and(|waker| waker.has_forked));
+    let is_by_forks = forked_ns > 0 && is_share(forked_ns, BY_FORKS, known::waited_ns(&problem.cases));
+    let (copied, advice) = if is_by_forks { (COPIED, FORK_ADVICE) } else { ("", ADVICE) };
     let title = format!(
-        "{} waited for the lock of their process's memory map ({}){} {}{}.",
+        "{} waited for the lock of their process's memory map ({}){} {}{}{copied}.",
         wording::who(&problem.cases, evidence),
         what(&problem.cases),
         wording::place(problem.site().as_ref()),
         wording::delays(&problem.delays),
         lock::holder(&problem.cases, evidence, None)
     );
-    Some(problem.conclude(title, ADVICE))
+    Some(problem.conclude(title, advice))
 }
 
 /// The system call, or the page fault, of most of them.
 fn what(cases: &[&Case]) -> String {
-    let call = mostly(cases, |case| case.syscall.clone().filter(|_| case.fault.is_none()));
-    call.map_or("page fault".into(), |call| call.to_string())
+    let call = mostly(cases, |case| Some(case.syscall.clone().filter(|_| case.fault.is_none())));
+    call.flatten().map_or("page fault".into(), |call| call.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Fixture, case, delay_in, fault, woken_by};
+    use super::super::fixture::{Fixture, case, delay_in, fault, kernel_stack, woken_by};
     use super::*;
-    use wallprof_model::profile::StallRecord;
+    use wallprof_model::profile::{StallRecord, WakerRecord};
     use wallprof_model::{Reason, StallReason};
 
     const MS: u64 = 1_000_000;
@@ -84,6 +99,44 @@ mod tests {
              140 ms in all, up to 7.00 ms: thread-2 released it in drop_cache."
         );
         assert_eq!(found[0].rule, RULE.name);
+    }
+
+    #[test]
+    fn page_faults_that_took_most_of_the_time_are_said() {
+        let kind = |faults: u64| {
+            let mut fixture = Fixture::new();
+            for id in 1..=20 {
+                let stall = if id <= faults { fault(id, 1, false, 8 * MS) } else { unmapping(id) };
+                fixture.kernel_delays.push(delay_in(&stall, DelayKind::MmapLock, 0, 7 * MS));
+                fixture.stall(stall);
+            }
+            findings(&fixture.evidence()).remove(0).title
+        };
+        assert!(kind(11).contains("memory map (page fault)"), "{}", kind(11));
+        assert!(kind(9).contains("memory map (munmap)"), "{}", kind(9));
+    }
+
+    #[test]
+    fn fork_that_copied_the_memory_map_is_named() {
+        let title = |forks: u64| {
+            let mut fixture = Fixture::new();
+            for id in 1..=20 {
+                let kernel = if id <= forks { ["up_write", "dup_mmap"] } else { ["up_write", "do_munmap"] };
+                let waker = woken_by(2, "save_all");
+                let waker = Some(WakerRecord { kernel: Some(kernel_stack(&kernel)), ..waker });
+                let stall = StallRecord { waker, ..unmapping(id) };
+                fixture.kernel_delays.push(delay_in(&stall, DelayKind::MmapLock, 0, 7 * MS));
+                fixture.stall(stall);
+            }
+            findings(&fixture.evidence()).remove(0)
+        };
+        let found = title(10);
+        let end = ": thread-2 released it in save_all, after it had copied the memory map for a fork.";
+        assert!(found.title.ends_with(end), "{}", found.title);
+        assert!(found.advice.contains("posix_spawn"), "{}", found.advice);
+        let found = title(9);
+        assert!(found.title.ends_with(": thread-2 released it in save_all."), "{}", found.title);
+        assert!(found.advice.starts_with("Map, unmap"), "{}", found.advice);
     }
 
     #[test]

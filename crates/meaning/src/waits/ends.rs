@@ -19,6 +19,9 @@ pub(super) const DISK_ENDS: [&str; 4] =
 /// (io_uring/io-wq.c).
 const WORKERS: [&str; 3] = ["io_wq_worker", "io_worker_handle_work", "io_wq_submit_work"];
 
+/// The kernel's functions that copy the memory map of a process; one or more of them are inlined.
+const FORK_ENDS: [&str; 3] = ["dup_mmap", "dup_mm", "copy_process"];
+
 /// Functions with which an answer of a process ends a request to its file system.
 const FUSE_ENDS: [&str; 2] = ["fuse_request_end", "fuse_dev_do_write"];
 
@@ -128,6 +131,11 @@ impl By {
 /// Whether an answer of a process that serves a file system (FUSE) ended a wait: the kernel stack of the wakeup.
 pub fn is_answer_of_file_server(waker_kernel: &ResolvedStack) -> bool {
     has_one_of(&FUSE_ENDS, waker_kernel)
+}
+
+/// Whether the kernel had copied a memory map for a fork when it let go of what ended a wait: the kernel stack of the wakeup.
+pub fn is_end_of_fork(waker_kernel: &ResolvedStack) -> bool {
+    has_one_of(&FORK_ENDS, waker_kernel)
 }
 
 fn has_one_of(functions: &[&str], stack: &ResolvedStack) -> bool {

@@ -35,7 +35,7 @@ use crate::java;
 use after_sleep::AfterSleep;
 pub use chain::{Link, Timing, known_beside, timing, timing_beside, timing_of_parked};
 use ends::Ends;
-pub use ends::is_answer_of_file_server;
+pub use ends::{is_answer_of_file_server, is_end_of_fork};
 pub use functions::{FunctionId, Functions};
 pub use judge::{Shares, judge, median_depth};
 use rules::Matcher;
