@@ -11,6 +11,7 @@ mod allocator_lock;
 mod barrier_wait;
 mod blocked_loop;
 mod bottleneck;
+mod busy_wait;
 mod callers;
 mod case;
 mod cause;
@@ -76,6 +77,7 @@ use std::cmp::Reverse;
 
 use wallprof_model::profile::Finding;
 
+pub use busy_wait::is_enough_yielded;
 pub use dropped_packets::times_of_drops;
 pub use evidence::{Collector, Evidence, Loss, SumRow, Surroundings};
 pub use machine::reads_counter;
@@ -121,6 +123,7 @@ pub static RULES: &[RuleSpec] = &[
     run_queue::RULE,
     disk_wait::RULE,
     short_waits::RULE,
+    busy_wait::RULE,
     network_wait::RULE,
     pipe_wait::RULE,
     oversleep::RULE,

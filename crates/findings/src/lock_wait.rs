@@ -158,6 +158,14 @@ fn advice_about(meaning: &str) -> Option<&'static str> {
             "All threads that come later wait for the first one: initialize before they start, or make what the \
              initialization does faster."
         }
+        "import lock" => {
+            "Import modules before the threads start, or where no request waits: all threads that come later wait for the \
+             first one, which runs the module's code."
+        }
+        "polled lock" => {
+            "Take a lock whose waiters sleep until it is free, such as a mutex: here they sleep on after that, and nothing says \
+             who had it. Or hold it for less time."
+        }
         "user lock" => {
             "Release the lock sooner (RELEASE_LOCK): let the session wait for nothing while it has it. A commit does not \
              release it."
@@ -463,6 +471,8 @@ mod tests {
             ("row lock", "Commit sooner"),
             ("metadata lock", "End transactions"),
             ("user lock", "RELEASE_LOCK"),
+            ("import lock", "before the threads start"),
+            ("polled lock", "such as a mutex"),
             ("advisory lock", "pg_advisory_unlock"),
             ("database lock", "write-ahead"),
             ("safepoint", "-Xlog:safepoint"),

@@ -31,7 +31,7 @@ pub(super) const RULE: RuleSpec = RuleSpec {
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let what = |loss: &Loss| match loss {
         Loss::Waits(reason, meaning) => what(*reason, meaning.as_deref()),
-        Loss::Faults | Loss::Running => None,
+        _ => None,
     };
     let is_problem = |place: &Place, thread, ns, wall_ns| {
         if !is_enough_lost(ns, wall_ns) || ns < frequent_ns(evidence) {

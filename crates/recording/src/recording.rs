@@ -133,6 +133,11 @@ impl Recording {
         self.checked(seconds::read_minor_faults(self.reader.connection()))
     }
 
+    /// The time of each thread in sched_yield, on and off a CPU, as [`Recording::blocked`].
+    pub fn yields(&self) -> Result<Vec<SampleRow>> {
+        self.checked(seconds::read_yields(self.reader.connection()))
+    }
+
     /// What the waits of a sample mean.
     pub fn meaning(&self, sample: &SampleRow) -> Option<Arc<Meaning>> {
         self.reader.meanings()?.of_place(sample.thread, sample.user, sample.kernel).cloned()

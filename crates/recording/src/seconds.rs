@@ -144,6 +144,23 @@ pub(crate) fn read_minor_faults(connection: &Connection) -> SqlResult<Vec<Sample
     read_sums(connection, code..code + 1)
 }
 
+/// The time in which threads ran, or could have, of all seconds, where the innermost function is sched_yield: of glibc, musl and
+/// Go.
+pub(crate) fn read_yields(connection: &Connection) -> SqlResult<Vec<SampleRow>> {
+    let codes = [State::User, State::Kernel, State::Preempted].map(|state| i64::from(state.code()));
+    // In the order of `sample::LIST`, without wakers. The number of a stack is that of its innermost frame's node.
+    connection
+        .prepare_cached(
+            "SELECT thread, state_or_event, user_stack, kernel_stack, sum(weight), sum(count), 0, min(second)
+             FROM sample WHERE state_or_event IN (?1, ?2, ?3) AND user_stack IN (
+                 SELECT node.id FROM text JOIN line ON line.symbol = text.id JOIN node ON node.frame = line.frame
+                 WHERE text.text IN ('sched_yield', '__sched_yield', 'runtime.osyield', 'runtime.osyield.abi0'))
+             GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
+        )?
+        .query_map(codes, |row| sample_from_row(row, EpochSecond(row.get(7)?)))?
+        .collect()
+}
+
 /// The time in the states with these codes, of all seconds.
 fn read_sums(connection: &Connection, codes: Range<i64>) -> SqlResult<Vec<SampleRow>> {
     // In the order of `sample::LIST`, without wakers.

@@ -8,8 +8,8 @@ use std::path::Path;
 use wallprof_analysis::blame::{Edge, Group, Waits};
 use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget, long_periods, long_sums, over_budget};
 use wallprof_findings::{
-    Collector, Loss, SumRow, Surroundings, findings, is_enough_faulted, is_enough_lost, reads_counter,
-    reads_process_counter, reads_wait, times_of_drops,
+    Collector, Loss, SumRow, Surroundings, findings, is_enough_faulted, is_enough_lost, is_enough_yielded,
+    reads_counter, reads_process_counter, reads_wait, times_of_drops,
 };
 use wallprof_meaning::waits::Rules;
 use wallprof_model::counter::CounterTrack;
@@ -102,7 +102,13 @@ impl Background {
         let ledgers = threads.iter().map(|thread| (thread.info.key, &thread.ledger)).collect();
         let process_counters = counters.whole_of_processes(reads_process_counter)?;
         let running = running(recording, &ledgers, &seconds_of_drops(&process_counters, &info, &threads))?;
-        let sums = [waits(recording, &ledgers)?, faults(recording, &ledgers)?, running].concat();
+        let sums = [
+            waits(recording, &ledgers)?,
+            faults(recording, &ledgers)?,
+            yields(recording, &ledgers)?,
+            running,
+        ]
+        .concat();
         Ok(Background {
             sums,
             info,
@@ -187,6 +193,13 @@ fn faults(recording: &Recording, ledgers: &Ledgers<'_>) -> Result<Vec<SumRow>, F
     let rows = recording.minor_faults()?.into_iter();
     let rows = rows.map(|row| (SampleRow { kernel: None, ..row }, Loss::Faults)).collect();
     sums(recording, ledgers, rows, is_enough_faulted)
+}
+
+/// The calls of sched_yield that findings read.
+fn yields(recording: &Recording, ledgers: &Ledgers<'_>) -> Result<Vec<SumRow>, Failure> {
+    let rows = recording.yields()?.into_iter();
+    let rows = rows.map(|row| (SampleRow { kernel: None, ..row }, Loss::Yields)).collect();
+    sums(recording, ledgers, rows, is_enough_yielded)
 }
 
 /// The seconds in which sockets of processes dropped packets, with the threads of these processes.

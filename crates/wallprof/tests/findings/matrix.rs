@@ -294,12 +294,16 @@ matrix! {
 }
 
 /// The rules that no part demands, each with the reason.
-const NOT_DEMANDED: [(&str, &str); 10] = [
+const NOT_DEMANDED: [(&str, &str); 11] = [
     ("accept-queue", "it needs a server with clients: the case gunicorn-busy of `tests/causes` demands it"),
     ("barrier-wait", "the case openmp-uneven of `tests/causes` demands it"),
     (
         "dropped-packets",
         "it needs a sender that does not wait: the case udp-sleeper of `tests/causes` demands it",
+    ),
+    (
+        "busy-wait",
+        "how long a thread may run is the machine's: the case c-yield of `tests/causes` demands it",
     ),
     ("compaction", "how fragmented memory is depends on the whole machine and on its history"),
     (
