@@ -90,15 +90,21 @@ pub struct Pending {
 enum Deferred {
     /// Complete seconds.
     Seconds,
-    /// Of complete seconds, the sums that the kernel side keeps in maps.
+    /// Of complete seconds, the sums that the kernel side keeps in maps; and the seconds, too, up to [`FEW_SECONDS`] while
+    /// nobody is later than [`LITTLE_NS`].
     Sums,
 }
+
+const FEW_SECONDS: u64 = 2;
+const LITTLE_NS: u64 = 1_000_000;
 
 /// A flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flushed {
     /// The time up to which the ledgers and stalls are emitted.
     pub until: MonoNs,
+    /// Seconds since the flush before.
+    pub seconds: u64,
     /// Whether the sums of the kernel side's maps are emitted up to there, too.
     pub sums: bool,
 }
@@ -337,9 +343,10 @@ impl<K: KernelSide> Session<K> {
         Ok(self.drain_and_defer(Deferred::Seconds, is_due, emit)?.map(|flushed| flushed.until))
     }
 
-    /// As [`Self::drain`], but emits ledgers and stalls of each second at its end. Until `is_due`, the other sums of the
-    /// kernel side (samples, latencies, interrupts, calls on other CPUs, busy periods) stay in its maps, which must have
-    /// capacity for them: to walk their buckets takes as long as the rest of a flush.
+    /// As [`Self::drain`], but emits ledgers and stalls of each second at its end, or of two at once while seconds may wait
+    /// and nobody is late. Until `is_due`, the other sums of the kernel side (samples, latencies, interrupts, calls on other
+    /// CPUs, busy periods) stay in its maps, which must have capacity for them: to walk their buckets takes as long as the
+    /// rest of a flush.
     pub fn drain_ledgers(
         &mut self,
         is_due: &dyn Fn(&Pending) -> bool,
@@ -382,10 +389,16 @@ impl<K: KernelSide> Session<K> {
                 // Sums of a thread come before its end.
                 Deferred::Sums => self.pending.ended.is_empty() && self.clock_step().is_none(),
             };
-        let stays = may_stay && !is_due(&self.pending(boundary)?);
-        if stays && deferred == Deferred::Seconds {
+        let pending = if may_stay { Some(self.pending(boundary)?) } else { None };
+        let staying = pending.filter(|pending| !is_due(pending));
+        let wait = |pending: &Pending| match deferred {
+            Deferred::Seconds => true,
+            Deferred::Sums => self.may_wait() && pending.seconds < FEW_SECONDS && pending.late_ns < LITTLE_NS,
+        };
+        if staying.as_ref().is_some_and(wait) {
             return Ok(None);
         }
+        let stays = staying.is_some();
         let seconds = self.seconds_until(boundary);
         let flush = Flush { sums: !stays, open_waits: true };
         self.flush(boundary.max(self.flushed_until), now, flush, emit)?;
@@ -395,7 +408,7 @@ impl<K: KernelSide> Session<K> {
             self.follower.known().processes.set_unnamed_modules(unnamed);
             self.emit_jit_names(emit);
         }
-        Ok(Some(Flushed { until: MonoNs(self.flushed_until), sums: flush.sums }))
+        Ok(Some(Flushed { until: MonoNs(self.flushed_until), seconds, sums: flush.sums }))
     }
 
     /// Emits the sums that [`Self::drain_ledgers`] has left in the kernel side's maps.

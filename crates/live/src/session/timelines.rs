@@ -222,6 +222,28 @@ fn sums_stay_in_the_maps_until_they_are_due_and_ledgers_do_not() {
 }
 
 #[test]
+fn ledgers_wait_for_a_second_while_nobody_is_late() {
+    let calm = format!("db.source: {}\n", "R".repeat(60));
+    let late = format!("{calm}db.worker: {}\n", "RRRRwwRRRR".repeat(6));
+    let run = |timelines: &str, sends: bool| {
+        let mut fixture = Fixture::new(timelines);
+        fixture.session.send_seconds(sends);
+        let mut seconds = Vec::new();
+        for second in 1..=6 {
+            fixture.world.borrow_mut().run_until(second * 1_000 + LATE_MS);
+            let events = &mut fixture.events;
+            let flushed = fixture.session.drain_ledgers(&|_| false, &mut |event| events.push(event)).unwrap();
+            seconds.push(flushed.map_or(0, |flushed| flushed.seconds));
+        }
+        (seconds, ledgers(&fixture.finish()))
+    };
+    let (each, all) = run(&calm, false);
+    assert_eq!(each, [1; 6], "the kernel side sends no seconds");
+    assert_eq!(run(&calm, true), (vec![0, 2, 0, 2, 0, 2], all));
+    assert_eq!(run(&late, true).0, [1; 6]);
+}
+
+#[test]
 fn sums_of_a_thread_come_before_its_end() {
     let timelines = alternating("db.worker<2", "R", 1) + &format!("db.source: {}\n", "R".repeat(60));
     let mut fixture = Fixture::new(&timelines);

@@ -14,8 +14,8 @@ pub const BAR: usize = 60;
 const MAX_GROUPS: usize = 16;
 /// A group that was not seen for this long is dropped.
 const GROUP_NS: u64 = 60 * SECOND_NS;
-/// Seconds for which a thread that ended stays.
-const LINGER: u64 = 5;
+/// For how long a thread that ended stays.
+const LINGER_NS: u64 = 5 * SECOND_NS;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// One thread of the screen.
@@ -29,7 +29,7 @@ pub struct ThreadActivity {
     pub stalls: Vec<StallGroup>,
     seconds: BTreeMap<u32, Second>,
     late: VecDeque<(MonoNs, u64)>,
-    ended: Option<u64>,
+    ended: Option<MonoNs>,
 }
 
 /// What a thread did in one second.
@@ -61,7 +61,6 @@ pub struct ThreadsNow {
     /// The last second of any ledger.
     last: u32,
     now: MonoNs,
-    flushes: u64,
     /// The CPU time of wallprof in the current second, and in the last ones.
     own_ns: u64,
     own_seconds: VecDeque<(MonoNs, u64)>,
@@ -99,9 +98,9 @@ impl ThreadsNow {
         match event {
             Event::Thread(info) => self.meet(info),
             Event::ThreadEnd { thread, .. } => {
-                let flushes = self.flushes;
+                let now = self.now;
                 if let Some(thread) = self.threads.get_mut(thread) {
-                    thread.ended = Some(flushes);
+                    thread.ended = Some(now);
                 }
             }
             Event::Ledger(delta) => self.add(delta),
@@ -114,19 +113,19 @@ impl ThreadsNow {
     /// All events up to `now` have arrived: drops what is too old.
     pub fn flushed(&mut self, now: MonoNs) {
         self.now = now;
-        self.flushes += 1;
         self.own_seconds.push_back((now, std::mem::take(&mut self.own_ns)));
-        if self.own_seconds.len() > WINDOW as usize + 1 {
+        let oldest = now.0.saturating_sub(WINDOW * SECOND_NS);
+        while self.own_seconds.front().is_some_and(|(at, _)| at.0 < oldest) {
             self.own_seconds.pop_front();
         }
-        let (flushes, from) = (self.flushes, self.last.saturating_sub(BAR as u32));
-        self.threads.retain(|_, thread| thread.ended.is_none_or(|at| flushes - at <= LINGER));
+        let from = self.last.saturating_sub(BAR as u32);
+        self.threads
+            .retain(|_, thread| thread.ended.is_none_or(|at| now.0.saturating_sub(at.0) <= LINGER_NS));
         for thread in self.threads.values_mut() {
             while thread.seconds.first_key_value().is_some_and(|(second, _)| *second < from) {
                 thread.seconds.pop_first();
             }
             thread.stalls.retain(|group| now.0.saturating_sub(group.end.0) < GROUP_NS);
-            let oldest = now.0.saturating_sub(WINDOW * SECOND_NS);
             while thread.late.front().is_some_and(|(at, _)| at.0 < oldest) {
                 thread.late.pop_front();
             }
@@ -415,7 +414,7 @@ pub mod tests {
         now.take(&Event::ThreadEnd { thread: ThreadKey(2), at: MonoNs(9) });
         now.flushed(MonoNs(6 * SECOND_NS));
         assert!(now.sorted(Order::Name, "")[0].has_ended());
-        (0..LINGER).for_each(|_| now.flushed(MonoNs(7 * SECOND_NS)));
+        now.flushed(MonoNs(12 * SECOND_NS));
         assert_eq!(names(&now, Order::Name, ""), ["late"]);
     }
 

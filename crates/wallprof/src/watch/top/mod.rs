@@ -259,9 +259,10 @@ impl Top {
             Ok(Some(flushed)) => {
                 self.failures = 0;
                 let mut live = self.live.borrow_mut();
-                live.activity.seconds += 1;
+                live.activity.seconds += flushed.seconds;
                 if flushed.sums {
                     self.sums.flushed(std::mem::take(&mut live.activity));
+                    self.engine.keep_seconds_pending(self.sums.is_long());
                 }
                 live.threads.flushed(flushed.until);
                 self.snapshots.proceed(flushed.until);
