@@ -207,13 +207,18 @@ fn stalls_of(shown: &Shown<'_>, thread: &ThreadActivity, width: usize, most: usi
 /// A line of the table under [`stall_columns`].
 fn stall_text(shown: &Shown<'_>, stall: &StallGroup, width: usize) -> String {
     let ago = shown.threads.now().0.saturating_sub(stall.end.0) / 1_000_000_000;
-    let ms = |ns: u64| ns as f64 / 1e6;
-    let (late, longest) = (ms(stall.late_ns), ms(stall.longest_ns));
+    let (late, longest) = (milliseconds(stall.late_ns), milliseconds(stall.longest_ns));
     let place: String = shown.names.place(stall.user, stall.kernel);
     let place: String = ascii(&place).chars().take(place_width(width)).collect();
     let wide = place_width(width);
     let StallGroup { count, reason, culprit, .. } = stall;
-    format!("{ago:>3} s{late:>9.3}{longest:>9.3}{count:>7}  {reason:<10.10} {place:<wide$} {culprit}")
+    format!("{ago:>3} s{late:>9}{longest:>9}{count:>7}  {reason:<10.10} {place:<wide$} {culprit}")
+}
+
+/// In eight characters up to a day.
+fn milliseconds(ns: u64) -> String {
+    let ms = ns as f64 / 1e6;
+    if ms < 9_999.9 { format!("{ms:.3}") } else { format!("{ms:.0}") }
 }
 
 /// Half of what the numbers leave.
@@ -291,6 +296,12 @@ mod tests {
         assert!(text[title + 2].ends_with("held by holder (10"), "{text:?}");
         assert_eq!(text.len(), 24);
         assert!(text[23].starts_with("q quit"));
+    }
+
+    #[test]
+    fn long_times_leave_a_space_between_columns() {
+        let shown = [1_500, 9_999_899_000, 9_999_950_000, 86_400_000_000_000].map(milliseconds);
+        assert_eq!(shown, ["0.002", "9999.899", "10000", "86400000"]);
     }
 
     #[test]
