@@ -5,11 +5,12 @@
 
 use std::thread;
 
+use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::{Recorder, RecordingFile};
 use wallprof_testkit::redis::Redis;
-use wallprof_testkit::scenario::Scenario;
+use wallprof_testkit::scenario::{Scenario, Truth};
 use wallprof_testkit::stored;
 
 use crate::postgres_server::Postgres;
@@ -100,7 +101,7 @@ fn assert_wait_in_a_callback_is_a_part_of_the_request(
     options: &[&str],
     state: &str,
     function: &str,
-) -> (RecordingFile, Served) {
+) -> (RecordingFile, Truth) {
     let mut scenario = Scenario::ready("eventloop", &[&["-d", "8"], args].concat());
     let recorder = Recorder::armed(&[&["-p", &*scenario.pid()], options].concat(), &[]);
     let truth = scenario.run();
@@ -116,7 +117,15 @@ fn assert_wait_in_a_callback_is_a_part_of_the_request(
     let (found, planted) =
         (first["ns"].as_f64().expect("ns"), served.blocked_ns as f64 / served.blocked as f64);
     assert!((0.8..1.2).contains(&(found / planted)), "{test}: {found} ns of {planted}: {kind}");
-    (recording, served)
+    (recording, truth)
+}
+
+/// When the first busy period of the loop's thread began: epoch ns. The first ones of each second are kept.
+fn first_period_ns(recording: &RecordingFile) -> u64 {
+    let file = Connection::open_with_flags(recording.path(), OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .expect("a recording is an SQLite file");
+    let first = "SELECT min(start_epoch_ns) FROM spans WHERE comm = 'loop'";
+    file.query_row(first, [], |row| row.get::<_, i64>(0)).expect("a busy period") as u64
 }
 
 #[test]
@@ -150,20 +159,22 @@ fn poll_in_a_callback_of_an_unknown_loop_is_a_part_of_the_request() {
 fn request_that_a_loop_finds_without_sleeping_is_a_busy_period_of_its_own() {
     let test = "request_that_a_loop_finds_without_sleeping_is_a_busy_period_of_its_own";
     let Some(_guard) = machine::reserve(test) else { return };
-    let (recording, served) = assert_wait_in_a_callback_is_a_part_of_the_request(
+    let (recording, truth) = assert_wait_in_a_callback_is_a_part_of_the_request(
         test,
         &["-b", "2000", "-n", "8"],
         &["--span", "loop"],
         "blocked:sleep",
         "back_off",
     );
-    let periods = busy_periods(&recording, "loop", "P99")["count"].as_u64().expect("a count");
-    // The place is known to be idle after some 64 waits. At the end of each eight a poll sleeps.
-    assert!(
-        periods > served.requests * 3 / 4 && periods <= served.requests,
-        "{periods} of {}",
-        served.requests
-    );
+    // Requests come evenly. Their periods count from when the place is found to be idle.
+    let served: Served = truth.one("served");
+    let life = truth.lives().into_iter().find(|life| life.name == "loop").expect("the loop's thread");
+    let from = first_period_ns(&recording);
+    let (start, end) = (truth.epoch_from_mono(life.start_ns), truth.epoch_from_mono(life.end_ns));
+    assert!(from < start + (end - start) / 2, "{from} of {start} to {end}");
+    let expected = served.requests as f64 * (end - from) as f64 / (end - start) as f64;
+    let periods = busy_periods(&recording, "loop", "P99")["count"].as_f64().expect("a count");
+    assert!((0.95..1.05).contains(&(periods / expected)), "{periods} of {expected} requests");
     // The twin: without the option, as many as there were sleeps.
     let mut scenario = Scenario::ready("eventloop", &["-d", "4", "-n", "8"]);
     let recorder = Recorder::armed(&["-p", &scenario.pid()], &[]);
