@@ -95,7 +95,7 @@ enum Deferred {
     Sums,
 }
 
-const FEW_SECONDS: u64 = 2;
+const FEW_SECONDS: u64 = 5;
 const LITTLE_NS: u64 = 1_000_000;
 
 /// A flush.
@@ -343,7 +343,7 @@ impl<K: KernelSide> Session<K> {
         Ok(self.drain_and_defer(Deferred::Seconds, is_due, emit)?.map(|flushed| flushed.until))
     }
 
-    /// As [`Self::drain`], but emits ledgers and stalls of each second at its end, or of two at once while seconds may wait
+    /// As [`Self::drain`], but emits ledgers and stalls of each second at its end, or of five at once while seconds may wait
     /// and nobody is late. Until `is_due`, the other sums of the kernel side (samples, latencies, interrupts, calls on other
     /// CPUs, busy periods) stay in its maps, which must have capacity for them: to walk their buckets takes as long as the
     /// rest of a flush.

@@ -63,6 +63,8 @@ struct Top {
     snapshots: Snapshots,
     /// How long the sums stay in the kernel side's maps.
     sums: FlushInterval,
+    /// A key was typed since the last flush: the user sees what there is by now.
+    typed: bool,
     written: Option<Receiver<Reply>>,
     choice: Choice,
     /// What a frozen screen shows. Recording goes on.
@@ -106,6 +108,7 @@ pub fn run(args: TopArgs) -> Result<ExitCode, Failure> {
         live,
         snapshots,
         sums: FlushInterval::default(),
+        typed: false,
         written: None,
         choice: Choice::default(),
         frozen: None,
@@ -183,6 +186,7 @@ impl Top {
             Err(rustix::io::Errno::INTR) => return Ok(true),
             Err(error) => return Err(lost_terminal(&error.into())),
         };
+        self.typed = true;
         Ok(keys::keys(&bytes[..count]).into_iter().all(|key| self.obey(key)))
     }
 
@@ -253,11 +257,11 @@ impl Top {
     fn drain(&mut self) -> Result<(), Failure> {
         const MAX_FAILURES: u32 = 60;
         let before = self.live.borrow().activity;
-        let is_due = |pending: &Pending| self.sums.is_due(with(before, pending));
+        let is_due = |pending: &Pending| self.typed || self.sums.is_due(with(before, pending));
         match self.engine.drain_and_observe(&is_due) {
             Ok(None) => {}
             Ok(Some(flushed)) => {
-                self.failures = 0;
+                (self.failures, self.typed) = (0, false);
                 let mut live = self.live.borrow_mut();
                 live.activity.seconds += flushed.seconds;
                 if flushed.sums {
