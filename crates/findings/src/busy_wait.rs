@@ -13,7 +13,7 @@ use wallprof_model::StallReason;
 use super::case::Case;
 use super::conclusion::Conclusion;
 use super::evidence::{Evidence, Loss};
-use super::limits::{frequent_ns, is_share};
+use super::limits::frequent_ns;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec};
 use super::sums::{self, Place, Problem};
 use super::wording;
@@ -27,24 +27,15 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
-/// The part of a thread's time that it takes.
-const PART: u64 = 10;
-
 const ADVICE: &str = "Wait for a lock that may be held for longer than some microseconds in a way that needs no CPU, as a mutex \
     does: the holder gets the CPU, and recordings say who it is. Let a thread without work wait for a condition variable, or in \
     poll.";
 
 fn find<'e>(evidence: &'e Evidence, _: &Reported) -> Vec<Conclusion<'e>> {
     let what = |loss: &Loss| matches!(loss, Loss::Yields).then(String::new);
-    let is_problem =
-        |_: &Place, _, ns, wall_ns| ns >= frequent_ns(evidence) && is_enough_yielded(ns, wall_ns);
+    let is_problem = |_: &Place, _, ns, wall_ns| ns >= frequent_ns(evidence) && sums::is_much(ns, wall_ns);
     let problems = sums::problems(evidence, what, is_problem);
     problems.into_iter().filter_map(|problem| conclude(problem, evidence)).collect()
-}
-
-/// Whether a thread that lost `ns` may have a finding.
-pub fn is_enough_yielded(ns: u64, wall_ns: u64) -> bool {
-    is_share(ns, PART, wall_ns)
 }
 
 fn conclude<'e>(problem: Problem<'_>, evidence: &Evidence) -> Option<Conclusion<'e>> {

@@ -177,9 +177,8 @@ pub struct Surroundings<'r> {
     pub long_sums: &'r [LongSum],
     pub over_budget: &'r [OverBudget],
     /// Waits that [`reads_wait`](super::reads_wait) accepts, of threads that [lost enough](super::is_enough_lost) by them.
-    /// Page faults of threads that [lost enough](super::is_enough_faulted) by them. Calls of sched_yield in those that [lost
-    /// enough](super::is_enough_yielded) by them. Where threads ran in seconds in which
-    /// their process [lost packets](super::times_of_drops).
+    /// Page faults, and calls of sched_yield, of threads that [lost much](super::is_much) by them. Where threads ran in
+    /// seconds in which their process [lost packets](super::times_of_drops).
     pub sums: &'r [SumRow],
 }
 

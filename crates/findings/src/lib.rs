@@ -77,13 +77,12 @@ use std::cmp::Reverse;
 
 use wallprof_model::profile::Finding;
 
-pub use busy_wait::is_enough_yielded;
 pub use dropped_packets::times_of_drops;
 pub use evidence::{Collector, Evidence, Loss, SumRow, Surroundings};
 pub use machine::reads_counter;
-pub use page_faults::is_enough_faulted;
 pub use short_waits::{is_enough_lost, reads_wait};
 pub use spec::{Cause, EvidenceKind, RuleSpec};
+pub use sums::is_much;
 
 use conclusion::Conclusion;
 use spec::Reported;

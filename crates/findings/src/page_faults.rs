@@ -15,7 +15,7 @@ use wallprof_model::{StallReason, ThreadKey};
 use super::case::Case;
 use super::conclusion::Conclusion;
 use super::evidence::{Evidence, Loss};
-use super::limits::{frequent_ns, is_share};
+use super::limits::frequent_ns;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec};
 use super::sums::{self, Place, Problem};
 use super::wording;
@@ -29,9 +29,6 @@ pub(super) const RULE: RuleSpec = RuleSpec {
     find,
 };
 
-/// The part of a thread's time that such faults take.
-const PART: u64 = 10;
-
 const ADVICE: &str = "Touch the memory before it is needed (MAP_POPULATE, MADV_POPULATE_WRITE, mlockall), keep it instead \
     of giving it back (mallopt: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD; the decay times of jemalloc), or use huge pages, \
     which need one fault in 512. After a fork the first write to each page copies it.";
@@ -42,15 +39,10 @@ fn find<'e>(evidence: &'e Evidence, _: &Reported) -> Vec<Conclusion<'e>> {
         let stalls = place.stalls_of(thread, evidence).filter(|case| is_one(case));
         let stalled_ns = stalls.fold(0u64, |all, case| all.saturating_add(case.duration_ns()));
         let ns = ns.saturating_sub(stalled_ns.saturating_add(reclaimed_ns(thread, evidence)));
-        ns >= frequent_ns(evidence) && is_enough_faulted(ns, wall_ns)
+        ns >= frequent_ns(evidence) && sums::is_much(ns, wall_ns)
     };
     let problems = sums::problems(evidence, what, is_problem);
     problems.into_iter().filter_map(|problem| conclude(problem, evidence)).collect()
-}
-
-/// Whether a thread that lost `ns` may have a finding.
-pub fn is_enough_faulted(ns: u64, wall_ns: u64) -> bool {
-    is_share(ns, PART, wall_ns)
 }
 
 /// Whether a stall is a page fault without I/O.

@@ -10,8 +10,13 @@ use wallprof_model::ThreadKey;
 use super::case::{Case, without_number};
 use super::conclusion::Conclusion;
 use super::evidence::{Evidence, Loss, Sum};
-use super::limits::Delays;
+use super::limits::{Delays, is_share};
 use super::wording;
+
+/// Whether a thread that lost `ns` to page faults, or to calls of sched_yield, may have a finding: a tenth of its time.
+pub fn is_much(ns: u64, wall_ns: u64) -> bool {
+    is_share(ns, 10, wall_ns)
+}
 
 /// The program, the thread's name without its number, what it lost time to, and the program's function.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]

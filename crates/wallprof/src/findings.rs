@@ -8,8 +8,8 @@ use std::path::Path;
 use wallprof_analysis::blame::{Edge, Group, Waits};
 use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget, long_periods, long_sums, over_budget};
 use wallprof_findings::{
-    Collector, Loss, SumRow, Surroundings, findings, is_enough_faulted, is_enough_lost, is_enough_yielded,
-    reads_counter, reads_process_counter, reads_wait, times_of_drops,
+    Collector, Loss, SumRow, Surroundings, findings, is_enough_lost, is_much, reads_counter,
+    reads_process_counter, reads_wait, times_of_drops,
 };
 use wallprof_meaning::waits::Rules;
 use wallprof_model::counter::CounterTrack;
@@ -104,8 +104,8 @@ impl Background {
         let running = running(recording, &ledgers, &seconds_of_drops(&process_counters, &info, &threads))?;
         let sums = [
             waits(recording, &ledgers)?,
-            faults(recording, &ledgers)?,
-            yields(recording, &ledgers)?,
+            losses(recording, &ledgers, recording.minor_faults()?, Loss::Faults)?,
+            losses(recording, &ledgers, recording.yields()?, Loss::Yields)?,
             running,
         ]
         .concat();
@@ -188,18 +188,15 @@ fn waits(recording: &Recording, ledgers: &Ledgers<'_>) -> Result<Vec<SumRow>, Fa
     Ok(waits)
 }
 
-/// The page faults that findings read.
-fn faults(recording: &Recording, ledgers: &Ledgers<'_>) -> Result<Vec<SumRow>, Failure> {
-    let rows = recording.minor_faults()?.into_iter();
-    let rows = rows.map(|row| (SampleRow { kernel: None, ..row }, Loss::Faults)).collect();
-    sums(recording, ledgers, rows, is_enough_faulted)
-}
-
-/// The calls of sched_yield that findings read.
-fn yields(recording: &Recording, ledgers: &Ledgers<'_>) -> Result<Vec<SumRow>, Failure> {
-    let rows = recording.yields()?.into_iter();
-    let rows = rows.map(|row| (SampleRow { kernel: None, ..row }, Loss::Yields)).collect();
-    sums(recording, ledgers, rows, is_enough_yielded)
+/// The page faults, or the calls of sched_yield, that findings read.
+fn losses(
+    recording: &Recording,
+    ledgers: &Ledgers<'_>,
+    rows: Vec<SampleRow>,
+    loss: Loss,
+) -> Result<Vec<SumRow>, Failure> {
+    let rows = rows.into_iter().map(|row| (SampleRow { kernel: None, ..row }, loss.clone())).collect();
+    sums(recording, ledgers, rows, is_much)
 }
 
 /// The seconds in which sockets of processes dropped packets, with the threads of these processes.
