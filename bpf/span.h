@@ -215,7 +215,6 @@ GLOBAL int start_period(struct thread_state *t, u64 now, u64 awake) {
         return 0;
     t->idle = false;
     t->busy_from = now - awake;
-    t->busy_in_call = true;
     t->busy_after_nothing = false;
     keep_states(&t->busy_states, &t->ledger);
     t->busy_states.runnable -= awake;
@@ -228,6 +227,8 @@ GLOBAL int start_period(struct thread_state *t, u64 now, u64 awake) {
 ALWAYS_INLINE void start_busy(struct task_struct *task, struct thread_state *t, u64 now, u64 awake) {
     if (unlikely(!t->place) && !stacks_at_switch_out)
         find_place(task, t);
-    if (t->idle || (!is_kernel_only(task) && is_idle_place(t, t->place)))
+    if (t->idle || (!is_kernel_only(task) && is_idle_place(t, t->place))) {
         start_period(t, now, awake);
+        t->busy_in_call = true;
+    }
 }
