@@ -21,6 +21,8 @@
 //! stand for most of the time that it ran. A period that would be short if the hypervisor had run the thread all the
 //! time is none. Single periods are examples: the sums of all periods say how many there were.
 //!
+//! What a loop waits for before its thread ends, without another turn, is its own end: a pool that waits for its workers.
+//!
 //! False positives: a thread that uses epoll for one thing among others, and is not waited for in between.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -88,7 +90,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
     let mut groups: BTreeMap<_, Vec<Block>> = BTreeMap::new();
     let mut in_periods: HashSet<u64> = HashSet::new();
     let mut add = |block: Block<'e>| {
-        if let Some(case) = block.longest() {
+        if let Some(case) = block.longest().filter(|_| !block.is_end(&loops, evidence)) {
             let key =
                 (evidence.program(case), case.comm.clone(), case.reason, block.called.clone(), block.place);
             groups.entry(key).or_default().push(block);
@@ -138,6 +140,19 @@ impl<'e> Block<'e> {
         let reason = mostly(&self.cases, |case| Some(case.reason))?;
         let of_it = self.cases.iter().copied().filter(|case| case.reason == reason);
         of_it.max_by_key(|case| (case.duration_ns(), case.id))
+    }
+
+    /// Whether the thread ended afterwards, and its loop never came back to its poll.
+    fn is_end(&self, loops: &HashMap<ThreadKey, Loop<'_>>, evidence: &Evidence) -> bool {
+        let Some((last, known)) = self.cases.last().and_then(|last| Some((*last, loops.get(&last.thread)?)))
+        else {
+            return false;
+        };
+        let ends = evidence
+            .thread(last.thread)
+            .is_some_and(|thread| thread.end.0 < evidence.start().0 + evidence.duration_ns());
+        let is_turn = |case: &Case| case.start >= last.end && case.callers.as_deref() == Some(known.callers);
+        ends && !last.open && !evidence.cases_of(last.thread).any(is_turn)
     }
 }
 
@@ -525,7 +540,7 @@ fn is_for_events(syscall: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::findings;
-    use super::super::fixture::{Fixture, at, case, stack, steal};
+    use super::super::fixture::{Fixture, WALL_NS, at, case, stack, steal};
     use super::*;
     use wallprof_model::profile::{Finding, StallRecord};
     use wallprof_model::{Meaning, MeaningSource};
@@ -883,6 +898,22 @@ mod tests {
             let found = found(20, "io_uring_enter", 5, |turn| block(turn, reason, 30));
             assert!(found.len() == 1 && found[0].title.contains(words), "{reason:?}: {found:#?}");
         }
+    }
+
+    #[test]
+    fn wait_before_the_end_of_the_thread_is_none() {
+        let titles = |end_ms: u64, turns_afterwards: u64| -> Vec<String> {
+            let mut fixture = Fixture::new();
+            (0..20).for_each(|turn| fixture.stall(idle(turn, "epoll_wait", 50)));
+            fixture.stall(block(20, Reason::Child, 400));
+            (25..25 + turns_afterwards).for_each(|turn| fixture.stall(idle(turn, "epoll_wait", 50)));
+            fixture.threads[0].end = MonoNs(end_ms * MS);
+            findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
+        };
+        let whole_ms = WALL_NS / MS;
+        assert_eq!(titles(2_500, 0), [""; 0]);
+        assert_eq!(titles(whole_ms, 0).len(), 1, "the thread goes on");
+        assert_eq!(titles(2_700, 1).len(), 1, "the loop went on");
     }
 
     #[test]
