@@ -35,6 +35,8 @@ pub struct Case {
     pub start: MonoNs,
     pub end: MonoNs,
     pub runnable_ns: u64,
+    /// Whether it gave its CPU to others itself.
+    pub yielded: bool,
     /// The timeout that the thread had asked for.
     pub asked_ns: Option<u64>,
     /// The time after that timeout, where the thread overslept it.

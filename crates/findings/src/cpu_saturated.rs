@@ -64,7 +64,11 @@ fn waits_in_a_crowd(case: &Case, load: &Load, evidence: &Evidence) -> bool {
     let (from, to) = cpu_wait(case);
     let ns = to.0 - from.0;
     let is_ended = case.reason == StallReason::Preempted || !case.open;
-    is_ended && ns >= evidence.unit_ns() && case.ran_ns > 0 && load.full_ns(from, to, evidence) >= ns / 2
+    is_ended
+        && !case.yielded
+        && ns >= evidence.unit_ns()
+        && case.ran_ns > 0
+        && load.full_ns(from, to, evidence) >= ns / 2
 }
 
 /// Whether the recorded programs used less than a quarter of the CPU time while all CPUs were busy. All that they

@@ -21,8 +21,8 @@ use wallprof_model::profile::{
     Thread, ThrottledRow,
 };
 use wallprof_model::{
-    ClockMap, FastMap, FrameKind, Meaning, MonoNs, Reason, StackEnd, ThreadInfo, ThreadKey, ThreadRef,
-    container_from_cgroup, is_allocator_library,
+    ClockMap, FastMap, FrameKind, Meaning, MonoNs, Reason, StackEnd, StallReason, ThreadInfo, ThreadKey,
+    ThreadRef, YIELDS, container_from_cgroup, is_allocator_library,
 };
 
 use super::accept_queue::{Accepts, accepts};
@@ -295,6 +295,7 @@ impl Collector {
             start: stall.start,
             end: stall.end,
             runnable_ns: stall.runnable_ns,
+            yielded: stall.reason == StallReason::Preempted && stall.user.as_ref().is_some_and(is_yield),
             asked_ns: stall.asked_ns,
             priority: stall.priority,
             overslept_ns: stall.overslept_ns(),
@@ -708,6 +709,12 @@ fn is_for_a_word(stall: &StallRecord) -> bool {
     stall.fault.is_none() && stall.syscall.as_deref().is_none_or(|call| call == "futex")
 }
 
+/// Whether the innermost function gives the CPU to others.
+fn is_yield(user: &ResolvedStack) -> bool {
+    let innermost = user.frames.first().and_then(|frame| frame.lines.first());
+    innermost.and_then(|line| line.symbol.as_deref()).is_some_and(|symbol| YIELDS.contains(&symbol))
+}
+
 /// Whether a function of the allocator is between the program's innermost function and the kernel.
 fn is_in_allocator(user: &ResolvedStack) -> bool {
     for frame in user.frames.iter().filter(|frame| frame.kind != FrameKind::Kernel) {
@@ -772,7 +779,6 @@ pub(super) fn is_allocator_symbol(symbol: &str) -> bool {
 mod tests {
     use super::super::fixture::{Fixture, at, case, lock_case, stack};
     use super::*;
-    use wallprof_model::{Reason, StallReason};
 
     #[test]
     fn the_stalls_of_a_thread_are_found_by_time() {

@@ -30,13 +30,14 @@ const WAIT: CpuWait = CpuWait {
 };
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
-    let is_preempted = |case: &&Case| case.reason == StallReason::Preempted && !reported.has(case);
+    let is_preempted =
+        |case: &&Case| case.reason == StallReason::Preempted && !case.yielded && !reported.has(case);
     WAIT.find(evidence.cases().filter(is_preempted), evidence)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Fixture, case, untracked};
+    use super::super::fixture::{Fixture, case, stack, untracked};
     use super::*;
     use wallprof_model::ThreadKey;
     use wallprof_model::profile::StallRecord;
@@ -55,6 +56,13 @@ mod tests {
              was with build for 100 % of that time."
         );
         assert_eq!((found.rule.as_str(), found.count), (RULE.name, 40));
+    }
+
+    #[test]
+    fn thread_that_gave_its_cpu_away_did_not_lose_it() {
+        let yields =
+            |id| StallRecord { user: Some(stack(&["sched_yield", "serve"])), ..preempted(id, 4_000_000) };
+        assert_eq!(Fixture::findings((1..=40).map(yields)), []);
     }
 
     #[test]

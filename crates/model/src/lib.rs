@@ -86,7 +86,7 @@ pub use pod::{PodContainer, PodContainers};
 pub use span::{BUSY, LateSample, Span, SpanDelta, SpanSource, SpanState, SpanStates};
 pub use span_budget::{MAX_BUDGET_KIND, MAX_SPAN_BUDGETS, SpanBudgets};
 pub use stack::{
-    Frame, FrameId, FrameKind, MissingFile, Module, ModuleId, StackEnd, StackId, SymbolLine,
+    Frame, FrameId, FrameKind, MissingFile, Module, ModuleId, StackEnd, StackId, SymbolLine, YIELDS,
     is_allocator_library, is_runtime_library,
 };
 pub use state::{Metric, Reason, StallKind, StallReason, State};

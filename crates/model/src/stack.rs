@@ -119,6 +119,9 @@ pub struct MissingFile {
     pub code_offset: u64,
 }
 
+/// The functions with which a thread gives its CPU to others: of glibc, musl and Go.
+pub const YIELDS: [&str; 4] = ["sched_yield", "__sched_yield", "runtime.osyield", "runtime.osyield.abi0"];
+
 /// Whether this file is a library that stands between programs and the kernel, or that runs their threads.
 pub fn is_runtime_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);

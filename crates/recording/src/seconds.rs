@@ -7,7 +7,7 @@ use rusqlite::{Connection, Result as SqlResult, Row};
 use wallprof_model::event::{WakerStacks, Weighted};
 use wallprof_model::profile::{LedgerRow, SampleRow};
 use wallprof_model::state::State;
-use wallprof_model::{EpochSecond, Reason, StackId, ThreadKey};
+use wallprof_model::{EpochSecond, Reason, StackId, ThreadKey, YIELDS};
 
 use crate::error::Result;
 use crate::ledger;
@@ -144,19 +144,31 @@ pub(crate) fn read_minor_faults(connection: &Connection) -> SqlResult<Vec<Sample
     read_sums(connection, code..code + 1)
 }
 
-/// The time in which threads ran, or could have, of all seconds, where the innermost function is sched_yield: of glibc, musl and
-/// Go.
+/// The time in which threads ran, or could have, of all seconds, where the innermost function is one of [`YIELDS`].
 pub(crate) fn read_yields(connection: &Connection) -> SqlResult<Vec<SampleRow>> {
+    // The number of a stack is that of its innermost frame's node.
+    let stacks = connection
+        .prepare_cached(&format!(
+            "SELECT DISTINCT node.id
+             FROM text JOIN line ON line.symbol = text.id JOIN node ON node.frame = line.frame
+             WHERE text.text IN ('{}')",
+            YIELDS.join("', '"),
+        ))?
+        .query_map([], |row| row.get(0))?
+        .collect::<SqlResult<Vec<u32>>>()?;
+    if stacks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let stacks: Vec<String> = stacks.iter().map(u32::to_string).collect();
     let codes = [State::User, State::Kernel, State::Preempted].map(|state| i64::from(state.code()));
-    // In the order of `sample::LIST`, without wakers. The number of a stack is that of its innermost frame's node.
+    // In the order of `sample::LIST`, without wakers.
     connection
-        .prepare_cached(
+        .prepare(&format!(
             "SELECT thread, state_or_event, user_stack, kernel_stack, sum(weight), sum(count), 0, min(second)
-             FROM sample WHERE state_or_event IN (?1, ?2, ?3) AND user_stack IN (
-                 SELECT node.id FROM text JOIN line ON line.symbol = text.id JOIN node ON node.frame = line.frame
-                 WHERE text.text IN ('sched_yield', '__sched_yield', 'runtime.osyield', 'runtime.osyield.abi0'))
+             FROM sample WHERE state_or_event IN (?1, ?2, ?3) AND user_stack IN ({})
              GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
-        )?
+            stacks.join(", "),
+        ))?
         .query_map(codes, |row| sample_from_row(row, EpochSecond(row.get(7)?)))?
         .collect()
 }

@@ -105,7 +105,7 @@ impl Background {
         let sums = [
             waits(recording, &ledgers)?,
             losses(recording, &ledgers, recording.minor_faults()?, Loss::Faults)?,
-            losses(recording, &ledgers, recording.yields()?, Loss::Yields)?,
+            losses(recording, &ledgers, yields(recording)?, Loss::Yields)?,
             running,
         ]
         .concat();
@@ -188,7 +188,14 @@ fn waits(recording: &Recording, ledgers: &Ledgers<'_>) -> Result<Vec<SumRow>, Fa
     Ok(waits)
 }
 
-/// The page faults, or the calls of sched_yield, that findings read.
+/// The calls of sched_yield that findings read: not those of idle threads, which look for work before they sleep.
+fn yields(recording: &Recording) -> Result<Vec<SampleRow>, Failure> {
+    let mut rows = recording.yields()?;
+    rows.retain(|row| recording.meaning(row).is_none_or(|meaning| !meaning.idle));
+    Ok(rows)
+}
+
+/// The page faults, or the calls of sched_yield, of threads that lost much by them.
 fn losses(
     recording: &Recording,
     ledgers: &Ledgers<'_>,

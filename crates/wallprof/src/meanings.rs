@@ -32,6 +32,7 @@ pub fn with_meanings(mut recording: Recording, rules: &Rules) -> Result<Recordin
     recording.each_wait_count(|thread, reason, count| waits.add_count(thread, reason, count))?;
     recording.each_word(|word| waits.add_word(&word, rules))?;
     recording.each_peer(|stall, reason, peer, timed_out| waits.add_peer(stall, reason, peer, timed_out))?;
+    recording.yields()?.iter().for_each(|row| waits.add_yield(row));
     let meanings = waits.finish(rules, |stack| recording.look_at(stack))?;
     recording.set_meanings(meanings);
     Ok(recording)

@@ -115,6 +115,8 @@ pub struct Waits {
     poll_ends: Ends,
     /// Of waits in calls on files, among others.
     other_ends: Ends,
+    /// Where threads gave their CPU to others.
+    yields: FastSet<Place>,
     /// User stacks of each thread, those of its waits included.
     stacks: FastMap<ThreadKey, FastSet<StackId>>,
     singles: Vec<Single>,
@@ -268,6 +270,13 @@ impl Waits {
         sum.count = sum.count.saturating_add(sample.count);
     }
 
+    /// Takes the time in which a thread gave its CPU to others, by calls of [`YIELDS`](wallprof_model::YIELDS).
+    pub fn add_yield(&mut self, sample: &SampleRow) {
+        if let Some(&program) = self.programs.get(&sample.thread) {
+            self.yields.insert(Place { program, user: sample.user, kernel: sample.kernel });
+        }
+    }
+
     pub fn add_wait(&mut self, wait: &WaitRow) {
         let Some(&program) = self.programs.get(&wait.thread) else { return };
         if self.cpu_waits.len() < MOST_CPU_WAITS {
@@ -377,6 +386,12 @@ impl Waits {
             {
                 let of_user = of_users.entry(id).or_insert_with(|| functions.of_program(&user).into());
                 places.insert((place.program, place.user, place.kernel), of_user.clone());
+            }
+        }
+        for &place in &self.yields {
+            let user = place.user.map(&mut resolve).transpose()?;
+            if let Some(meaning) = matcher.meaning(user.as_ref(), None) {
+                meanings.set_place(place, meaning.clone());
             }
         }
         let results = self.results(&results, &mut functions, &mut resolve)?;
@@ -991,6 +1006,8 @@ mod tests {
             7 => &["select", "serve", "run"],
             8 => &["schedule_hrtimeout_range", "ep_poll", "do_epoll_wait"],
             9 => &["schedule_hrtimeout_range", "do_sys_poll"],
+            10 => &["sched_yield", "erts_schedule"],
+            11 => &["sched_yield", "take_spin", "erts_schedule"],
             _ => &["inet_csk_accept"],
         }))
     }
@@ -1067,6 +1084,27 @@ mod tests {
         let Ok(meanings) = Recorded::new(1, waits).waits(&["app"; 2]).finish(&all, resolve);
         let meaning = meanings.of_place(ThreadKey(1), Some(StackId(1)), None).unwrap();
         (meaning.software.clone(), meaning.idle)
+    }
+
+    #[test]
+    fn threads_that_yield_while_they_look_for_work_are_idle() {
+        let thread = ThreadKey(1);
+        let mut waits = Waits::new(&[(thread, "beam.smp".into())]);
+        for user in [10, 11] {
+            waits.add_yield(&SampleRow {
+                thread,
+                second: EpochSecond(0),
+                what: Weighted::State(State::Preempted),
+                user: Some(StackId(user)),
+                kernel: None,
+                weight: 9,
+                count: 1,
+                waker: None,
+            });
+        }
+        let meanings = waits.finish(&Rules::built_in().unwrap(), resolve).unwrap();
+        let name = |user| meanings.of_place(thread, Some(StackId(user)), None).map(|meaning| &*meaning.name);
+        assert_eq!((name(10), name(11)), (Some("work"), None));
     }
 
     #[test]

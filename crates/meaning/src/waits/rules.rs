@@ -26,6 +26,7 @@ use crate::site::base_name;
 const BUILT_IN: &[(&str, &str)] = &[
     ("waits/barriers.toml", include_str!("../../waits/barriers.toml")),
     ("waits/cpython.toml", include_str!("../../waits/cpython.toml")),
+    ("waits/erlang.toml", include_str!("../../waits/erlang.toml")),
     ("waits/glibc.toml", include_str!("../../waits/glibc.toml")),
     ("waits/go.toml", include_str!("../../waits/go.toml")),
     ("waits/hotspot.toml", include_str!("../../waits/hotspot.toml")),
@@ -892,6 +893,7 @@ mod tests {
             ),
             (&["usleep", "sqlite3OsSleep", "sqlite3InvokeBusyHandler"], "sqlite", "database lock", false),
             (&["poll", "__res_context_send", "getaddrinfo"], "glibc", "DNS", false),
+            (&["sched_yield", "erts_schedule"], "erlang", "work", true),
             (&["pthread_cond_timedwait", "rb_nogvl", "rb_ensure", "rb_vm_exec"], "ruby", "GVL", false),
             (
                 &[
