@@ -369,15 +369,17 @@ impl Waits {
             if reason == Reason::Poll && is_epoll(user.as_ref(), kernel.as_ref()) {
                 loops.insert(place);
             }
-            if let Some(meaning) = matcher.meaning(user.as_ref(), kernel.as_ref()) {
+            // A call that takes an interpreter's lock says more than the functions around it.
+            let by_rule = matcher.meaning(user.as_ref(), kernel.as_ref());
+            let by_call = || user.as_ref().and_then(|user| after_sleep.meaning(user, reason));
+            let is_users = |meaning: &&Arc<Meaning>| meaning.source == MeaningSource::User;
+            if let Some(meaning) = by_rule.filter(is_users).or_else(by_call).or(by_rule) {
                 if &*meaning.name == LOCK {
                     locks.insert(place);
                 }
                 if meaning.idle && is_of_a_result(meaning) {
                     results.push((place, meaning));
                 }
-                meanings.set_place(place, meaning.clone());
-            } else if let Some(meaning) = user.as_ref().and_then(|user| after_sleep.meaning(user, reason)) {
                 meanings.set_place(place, meaning.clone());
             } else if let Some((id, user)) = place.user.zip(user)
                 && unnamed.insert(place)

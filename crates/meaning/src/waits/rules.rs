@@ -894,6 +894,7 @@ mod tests {
             (&["usleep", "sqlite3OsSleep", "sqlite3InvokeBusyHandler"], "sqlite", "database lock", false),
             (&["poll", "__res_context_send", "getaddrinfo"], "glibc", "DNS", false),
             (&["sched_yield", "erts_schedule"], "erlang", "work", true),
+            (&["pthread_cond_wait", "rb_native_cond_wait", "rb_mutex_synchronize"], "ruby", "lock", false),
             (&["pthread_cond_timedwait", "rb_nogvl", "rb_ensure", "rb_vm_exec"], "ruby", "GVL", false),
             (
                 &[
@@ -985,7 +986,8 @@ mod tests {
             meaning(&["pthread_cond_wait", "query_cache", "do_handle_one_connection(CONNECT*)"]),
             None
         );
-        assert_eq!(meaning(&["pthread_cond_wait", "rb_native_cond_wait", "rb_mutex_synchronize"]), None);
+        let in_block = ["pthread_cond_wait", "rb_native_cond_wait", "rb_ensure", "rb_mutex_synchronize"];
+        assert_eq!(meaning(&in_block), None, "the block of the mutex waits");
         const WHEN: &str = "absl::lts_20220623::Mutex::LockWhen(absl::lts_20220623::Condition const&)";
         let when = meaning(&["syscall", "absl::lts_20220623::Mutex::LockSlowLoop()", WHEN]);
         assert_eq!(when, Some(("absl", "condition", true)));
