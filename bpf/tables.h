@@ -46,8 +46,8 @@ struct {
 } processes SEC(".maps");
 
 /* File → its table. Written and deleted by user space. A file that was written to since, and another file
- * that got the inode of a deleted one, have another key: their old table is not found. Full: only known
- * processes are walked through that file. */
+ * that got the inode of a deleted one, have another key: their old table is not found. The vDSO, which is of
+ * no file, has a key of zeros. Full: only known processes are walked through that file. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, MAX_FILES);
@@ -106,8 +106,8 @@ struct vma_lookup {
     u64 start;
     u64 end;
     u64 offset;
+    u64 vdso; /* where the process's vDSO starts */
     struct file_key file;
-    bool found;
 };
 
 /* From 6.13 on the highest bit of the nanoseconds says that the time was read (linux/fs.h,
@@ -131,22 +131,26 @@ ALWAYS_INLINE void read_change_time(struct file_key *key, struct inode *inode) {
     }
 }
 
+/* Without a branch, so that the verifier goes one way only: of no file, what is read is 0. */
 static long read_vma(struct task_struct *task, struct vm_area_struct *vma, struct vma_lookup *lookup) {
     struct file *file = BPF_CORE_READ(vma, vm_file);
-    struct inode *inode;
+    struct inode *inode = BPF_CORE_READ(file, f_inode);
 
-    if (!file)
-        return 0;
-    inode = BPF_CORE_READ(file, f_inode);
     lookup->start = vma->vm_start;
     lookup->end = vma->vm_end;
     lookup->offset = (u64)vma->vm_pgoff * 4096;
+    lookup->vdso = (u64)vma->vm_mm->context.vdso;
     lookup->file.inode = BPF_CORE_READ(inode, i_ino);
     lookup->file.device = BPF_CORE_READ(inode, i_sb, s_dev);
     lookup->file.size = BPF_CORE_READ(inode, i_size);
     read_change_time(&lookup->file, inode);
-    lookup->found = true;
     return 0;
+}
+
+/* Where the table of this mapping's code can be found: at its file, or, of the vDSO of 64-bit code, at a key
+ * of zeros. The vDSO of a 32-bit process is another one, below 4 GiB. */
+ALWAYS_INLINE bool has_key(const struct vma_lookup *lookup) {
+    return lookup->file.inode || (lookup->start == lookup->vdso && lookup->start >> 32);
 }
 
 /* The mapping that holds pc, from the process's memory itself: for processes whose mappings user space has
@@ -156,7 +160,7 @@ ALWAYS_INLINE bool find_in_memory(struct unwind_mapping *mapping, u64 pc, struct
     struct vma_lookup lookup = {};
     struct unwind_file *file;
 
-    if (bpf_find_vma(task, pc, read_vma, &lookup, 0) || !lookup.found)
+    if (bpf_find_vma(task, pc, read_vma, &lookup, 0) || !has_key(&lookup))
         return false;
     file = bpf_map_lookup_elem(&files, &lookup.file);
     if (!file)

@@ -184,15 +184,10 @@ ALWAYS_INLINE struct unwind_rule *find_rule(struct walk *walk, struct task_struc
     walk->lost = END_BAD_FRAME;
     if (!walk->tables)
         return NULL;
-    if (pc - walk->code.start >= walk->code.len) {
-        if (!walk->known) {
-            walk->lost = END_NO_MAPPINGS;
-            if (!find_in_memory(&walk->code, pc, of))
-                return NULL;
-        } else if (!find_mapping(walk, pc) && !find_in_memory(&walk->code, pc, of)) {
-            walk->lost = END_JIT;
-            return NULL;
-        }
+    if (pc - walk->code.start >= walk->code.len && !(walk->known && find_mapping(walk, pc)) &&
+        !find_in_memory(&walk->code, pc, of)) {
+        walk->lost = walk->known ? END_JIT : END_NO_MAPPINGS;
+        return NULL;
     }
     if (!walk->code.pages) {
         walk->lost = walk->code.directory ? END_JIT : END_NO_TABLE;

@@ -212,6 +212,7 @@ struct file {
 struct vm_area_struct {
     unsigned long vm_start;
     unsigned long vm_end;
+    struct mm_struct *vm_mm;
     unsigned long vm_pgoff;
     unsigned long vm_flags;
     struct file *vm_file;
@@ -268,7 +269,12 @@ struct rw_semaphore {
     struct atomic_number owner;
 };
 
+typedef struct {
+    void *vdso; /* where it starts */
+} mm_context_t;
+
 struct mm_struct {
+    mm_context_t context;
     struct rw_semaphore mmap_lock;
     struct file *exe_file;
     unsigned long start_brk;

@@ -720,7 +720,11 @@ impl FollowerThread {
         let owner = file.map_or(Owner::System, owner_of);
         match self.tables.place(table, owner) {
             Ok(table) => {
-                let delta = lock(&self.known).processes.code_delta(module);
+                let (delta, is_vdso) = {
+                    let processes = &lock(&self.known).processes;
+                    (processes.code_delta(module), processes.is_vdso(module))
+                };
+                let id = if is_vdso { Some(FileId::VDSO) } else { id };
                 if let (Some(id), Some(delta)) = (id, delta) {
                     self.tables.name_file(id, delta, &table);
                 }

@@ -95,6 +95,9 @@ pub struct FileId {
 }
 
 impl FileId {
+    /// What stands for the vDSO: the kernel maps it from no file.
+    pub const VDSO: FileId = FileId { device: 0, inode: 0, size: 0, changed: (0, 0) };
+
     pub fn of(file: &File) -> io::Result<Self> {
         Ok(FileId::from(&file.metadata()?))
     }

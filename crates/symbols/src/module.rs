@@ -227,6 +227,10 @@ impl Modules {
         self.entries.get(&id)?.facts.code_delta()
     }
 
+    pub(crate) fn is_vdso(&self, id: ModuleId) -> bool {
+        self.vdso == Some(id)
+    }
+
     /// The module of the vDSO at `start`. All processes with the word size of this process share one.
     pub(crate) fn vdso(&mut self, start: u64, mapped_by: &MappedBy<'_>) -> Identity {
         if !vdso::is_own_kind(start) {
@@ -439,7 +443,7 @@ impl Modules {
         let is_free = |id: &ModuleId, entry: &Entry| {
             scope.contains(entry.owner)
                 && !mapped.contains(id)
-                && self.vdso != Some(*id)
+                && !self.is_vdso(*id)
                 && self.batch_from.is_none_or(|start| entry.last_mapped <= start)
         };
         let free = self.entries.iter().filter(|(id, entry)| is_free(id, entry));

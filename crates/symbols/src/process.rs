@@ -561,6 +561,11 @@ impl Processes {
         self.modules.code_delta(id)
     }
 
+    /// Whether a module is the vDSO of processes with the word size of this process.
+    pub fn is_vdso(&self, id: ModuleId) -> bool {
+        self.modules.is_vdso(id)
+    }
+
     /// Counts of dropped facts so far, by reason.
     pub fn losses(&self) -> NormaliseLosses {
         NormaliseLosses {
