@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rusqlite::{Connection, Result as SqlResult, Row};
-use wallprof_model::profile::{RecordingInfo, ResolvedFrame, ResolvedStack};
+use wallprof_model::profile::{RecordingInfo, ResolvedFrame, ResolvedStack, SampleRow};
 use wallprof_model::{FastMap, Meanings, StackEnd, ThreadKey, ThreadRef};
 
 use crate::error::{Action, Error, Result};
@@ -31,6 +31,7 @@ pub(crate) struct Reader {
     /// The stalls of each thread that are not voluntary, once they were counted.
     late_stalls: RefCell<Option<Rc<LateStalls>>>,
     info: OnceCell<RecordingInfo>,
+    yields: OnceCell<Vec<SampleRow>>,
 }
 
 /// Is called now and then with the kind of rows that are read, how many were, and of how many.
@@ -64,6 +65,7 @@ impl Reader {
             progress: None,
             late_stalls: RefCell::default(),
             info: OnceCell::new(),
+            yields: OnceCell::new(),
         }
     }
 
@@ -100,13 +102,12 @@ impl Reader {
 
     /// The recording as a whole. `read` counts the ends of all stacks, which takes a while.
     pub fn info(&self, read: impl FnOnce() -> SqlResult<RecordingInfo>) -> SqlResult<&RecordingInfo> {
-        match self.info.get() {
-            Some(info) => Ok(info),
-            None => {
-                let info = read()?;
-                Ok(self.info.get_or_init(|| info))
-            }
-        }
+        read_once(&self.info, read)
+    }
+
+    /// The time in sched_yield. `read` looks for its stacks among all, and for their samples.
+    pub fn yields(&self, read: impl FnOnce() -> SqlResult<Vec<SampleRow>>) -> SqlResult<&[SampleRow]> {
+        read_once(&self.yields, read).map(Vec::as_slice)
     }
 
     /// The number of each thread's stalls that are not voluntary. `count` reads all stalls.
@@ -204,12 +205,12 @@ impl Reader {
 
     /// The thread row that a mention names, if that thread is recorded.
     pub fn mention_key(&self, id: u32) -> SqlResult<Option<ThreadKey>> {
-        if self.mention_keys.get().is_none() {
+        let keys = read_once(&self.mention_keys, || {
             let sql = "SELECT id, thread FROM mention WHERE thread IS NOT NULL";
             let rows = self.collect(sql, |row| Ok((row.get("id")?, ThreadKey(row.get("thread")?))))?;
-            self.mention_keys.get_or_init(|| rows.into_iter().collect());
-        }
-        Ok(self.mention_keys.get().and_then(|keys| keys.get(&id)).copied())
+            Ok(rows.into_iter().collect())
+        })?;
+        Ok(keys.get(&id).copied())
     }
 
     /// A thread's names that a row keeps.
@@ -221,13 +222,23 @@ impl Reader {
 
     /// The pid and tid of a thread row.
     pub fn process_and_thread(&self, key: ThreadKey) -> SqlResult<(u32, u32)> {
-        if self.tids.get().is_none() {
+        let tids = read_once(&self.tids, || {
             let rows = self.collect("SELECT id, pid, tid FROM thread", |row| {
                 Ok((ThreadKey(row.get("id")?), (row.get("pid")?, row.get("tid")?)))
             })?;
-            self.tids.get_or_init(|| rows.into_iter().collect());
+            Ok(rows.into_iter().collect())
+        })?;
+        decoded(key.0, tids.get(&key).copied())
+    }
+}
+
+/// The value of a cell, which `read` fills at the first call.
+fn read_once<T>(cell: &OnceCell<T>, read: impl FnOnce() -> SqlResult<T>) -> SqlResult<&T> {
+    match cell.get() {
+        Some(value) => Ok(value),
+        None => {
+            let value = read()?;
+            Ok(cell.get_or_init(|| value))
         }
-        let known = self.tids.get().and_then(|tids| tids.get(&key)).copied();
-        decoded(key.0, known)
     }
 }

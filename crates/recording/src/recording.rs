@@ -134,8 +134,8 @@ impl Recording {
     }
 
     /// The time of each thread in sched_yield, on and off a CPU, as [`Recording::blocked`].
-    pub fn yields(&self) -> Result<Vec<SampleRow>> {
-        self.checked(seconds::read_yields(self.reader.connection()))
+    pub fn yields(&self) -> Result<&[SampleRow]> {
+        self.checked(self.reader.yields(|| seconds::read_yields(self.reader.connection())))
     }
 
     /// What the waits of a sample mean.

@@ -146,12 +146,11 @@ pub(crate) fn read_minor_faults(connection: &Connection) -> SqlResult<Vec<Sample
 
 /// The time in which threads ran, or could have, of all seconds, where the innermost function is one of [`YIELDS`].
 pub(crate) fn read_yields(connection: &Connection) -> SqlResult<Vec<SampleRow>> {
-    // The number of a stack is that of its innermost frame's node.
+    // The number of a stack is that of its innermost frame's node. Joined, each node is looked up in `line` and `text`.
     let stacks = connection
         .prepare_cached(&format!(
-            "SELECT DISTINCT node.id
-             FROM text JOIN line ON line.symbol = text.id JOIN node ON node.frame = line.frame
-             WHERE text.text IN ('{}')",
+            "SELECT id FROM node WHERE frame IN (
+                SELECT frame FROM line WHERE symbol IN (SELECT id FROM text WHERE text IN ('{}')))",
             YIELDS.join("', '"),
         ))?
         .query_map([], |row| row.get(0))?

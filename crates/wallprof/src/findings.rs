@@ -190,9 +190,8 @@ fn waits(recording: &Recording, ledgers: &Ledgers<'_>) -> Result<Vec<SumRow>, Fa
 
 /// The calls of sched_yield that findings read: not those of idle threads, which look for work before they sleep.
 fn yields(recording: &Recording) -> Result<Vec<SampleRow>, Failure> {
-    let mut rows = recording.yields()?;
-    rows.retain(|row| recording.meaning(row).is_none_or(|meaning| !meaning.idle));
-    Ok(rows)
+    let is_idle = |row: &&SampleRow| recording.meaning(row).is_some_and(|meaning| meaning.idle);
+    Ok(recording.yields()?.iter().filter(|row| !is_idle(row)).cloned().collect())
 }
 
 /// The page faults, or the calls of sched_yield, of threads that lost much by them.
