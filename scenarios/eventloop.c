@@ -5,13 +5,16 @@
 //            microseconds. With -b US every fiftieth request waits for so long: serve_request → back_off, or
 //            with -p serve_request → ask_backend, which polls for an answer that does not come
 //   client   sends a request every 2 ms: send_requests. With -n N it sends that many at once, and the loop
-//            takes one of them in a turn, so that a poll returns at once while there are more
+//            takes one of them in a turn, so that a poll returns at once while there are more. With -c US
+//            each request computes for so long, and only every hundredth time N come at once; with -l one
+//            comes then that computes N times as long
 //   worker   waits on a condition variable for jobs of 30 ms each: take_job, and run_job. It is no event loop
 //
 // Truth, besides truth.h's lines:
 //   {"event":"served", "tid", "requests", "blocked", "blocked_ns"}   requests, those that waited, and the
 //       time that these took by the thread's own clock
-// Options: -b US, how long every fiftieth request waits (default 0: none does); -p, it does so in poll; -n N.
+// Options: -b US, how long every fiftieth request waits (default 0: none does); -p, it does so in poll; -n N;
+// -c US; -l.
 
 #include "truth.h"
 
@@ -21,6 +24,7 @@
 #define REQUEST_NS (2 * NS_PER_MS)
 #define JOB_NS (30 * NS_PER_MS)
 #define BLOCKED_EVERY 50
+#define BURST_EVERY 100
 
 static pthread_mutex_t jobs_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t jobs_filled = PTHREAD_COND_INITIALIZER;
@@ -31,6 +35,8 @@ static uint64_t requests, blocked, blocked_ns;
 static double block_us;
 static bool polls;
 static double burst;
+static double compute_us;
+static bool in_one;
 static struct runner runners[3];
 static struct run run = {.scenario = "eventloop", .seconds = 10, .seed = 42};
 
@@ -42,9 +48,16 @@ SHOWN static void ask_backend(void) {
     ppoll(NULL, 0, &timeout, NULL);
 }
 
-SHOWN static void serve_request(void) {
+SHOWN static void price_order(uint64_t until) { spin_until(until); }
+
+SHOWN static void serve_request(char request) {
     uint64_t start = now_ns();
     requests++;
+    if (compute_us > 0) {
+        uint64_t ns = (uint64_t)(compute_us * NS_PER_US);
+        price_order(start + (request == 'l' ? (uint64_t)burst * ns : ns));
+        return;
+    }
     if (block_us > 0 && requests % BLOCKED_EVERY == 0) {
         if (polls)
             ask_backend();
@@ -58,12 +71,11 @@ SHOWN static void serve_request(void) {
 }
 
 // The number of requests; -1 when there will be no more.
-SHOWN static int wait_for_requests(int set) {
+SHOWN static int wait_for_requests(int set, char *bytes, size_t most) {
     struct epoll_event event;
-    char bytes[64];
     if (epoll_wait(set, &event, 1, -1) < 1)
         return 0;
-    ssize_t got = read(requests_in, bytes, burst > 0 ? 1 : sizeof bytes);
+    ssize_t got = read(requests_in, bytes, burst > 0 ? 1 : most);
     return got > 0 ? (int)got : -1;
 }
 
@@ -73,9 +85,10 @@ SHOWN static void run_loop(struct runner *self) {
     struct epoll_event event = {.events = EPOLLIN};
     if (set < 0 || epoll_ctl(set, EPOLL_CTL_ADD, requests_in, &event) != 0)
         die("cannot watch the requests", errno);
-    for (int count = 0; count >= 0; count = wait_for_requests(set))
+    char bytes[64];
+    for (int count = 0; count >= 0; count = wait_for_requests(set, bytes, sizeof bytes))
         for (int i = 0; i < count; i++)
-            serve_request();
+            serve_request(bytes[i]);
     close(set);
 }
 
@@ -91,8 +104,10 @@ SHOWN static void send_requests(struct runner *self) {
     (void)self;
     for (uint64_t sent = 0; !run_is_over(); sent++) {
         sleep_for(REQUEST_NS);
-        ssize_t count = burst > 1 ? (ssize_t)burst : 1;
-        if (write(requests_out, "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr", (size_t)count) != count)
+        bool is_burst = burst > 1 && (compute_us == 0 || sent % BURST_EVERY == BURST_EVERY - 1);
+        ssize_t count = is_burst && !in_one ? (ssize_t)burst : 1;
+        const char *sends = is_burst && in_one ? "l" : "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr";
+        if (write(requests_out, sends, (size_t)count) != count)
             die("cannot send a request", errno);
         if (sent % 25 == 0)
             add_job(false);
@@ -129,9 +144,11 @@ static void print_truth(void) {
 int main(int argc, char **argv) {
     const struct own_option own[] = {{.letter = 'b', .argument = "US", .number = &block_us},
                                      {.letter = 'p', .flag = &polls},
-                                     {.letter = 'n', .argument = "N", .number = &burst}};
+                                     {.letter = 'n', .argument = "N", .number = &burst},
+                                     {.letter = 'c', .argument = "US", .number = &compute_us},
+                                     {.letter = 'l', .flag = &in_one}};
     int ends[2];
-    take_options(argc, argv, &run, own, 3);
+    take_options(argc, argv, &run, own, 5);
     if (burst > 32)
         die("-n takes at most 32", EINVAL);
     if (pipe(ends) != 0)

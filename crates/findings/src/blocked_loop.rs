@@ -17,7 +17,8 @@
 //! What computes is found by busy periods that last much longer than the thread's others, and named by the
 //! samples late in them. A loop under load may find the next events ready, and go on without a wait: its period is
 //! long, too, but its samples are in one callback and then in another. So nearly all of them must be in the same
-//! one, and there must be several. Before the first sample the thread may have been anywhere: the samples must
+//! one, and there must be several. Nor may that one be what the thread does in its usual periods, too: then a long period
+//! may be many usual callbacks. Where each period is one turn of its loop (`--span loop`), all that is known. Before the first sample the thread may have been anywhere: the samples must
 //! stand for most of the time that it ran. A period that would be short if the hypervisor had run the thread all the
 //! time is none. Single periods are examples: the sums of all periods say how many there were.
 //!
@@ -28,6 +29,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use wallprof_analysis::spans::LongTurn;
 use wallprof_meaning::short_name;
 use wallprof_model::event::{Awaited, Peer, PeerKind};
 use wallprof_model::histogram::bucket_from_ns;
@@ -36,7 +38,7 @@ use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 use super::callers::{Called, Callers};
 use super::case::{Case, mostly};
 use super::conclusion::{Conclusion, Problem};
-use super::evidence::{Evidence, Period};
+use super::evidence::{Evidence, Loss, Period};
 use super::limits::{Delays, LEAST_LOOP_WAITS, SHORTEST_BLOCK_NS, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
@@ -70,6 +72,9 @@ const LEAST_SAMPLES: usize = 5;
 
 /// Of the running time of the periods, that of the samples inside of the callback.
 const LEAST_PERCENT_OF_TIME: u128 = 60;
+
+/// A callback is a thread's usual work where the thread spends this percentage of its usual running time in it.
+const LEAST_PERCENT_OF_USUAL: u128 = 50;
 
 /// Between two waits of one turn, the thread ran for at most one of this many parts of both. In a longer gap the loop may have
 /// returned to its poll, and found the next events ready: Redis under load does so between two commands that sleep.
@@ -206,7 +211,11 @@ fn waiting_period<'e>(
     let own_ns = ns.saturating_sub(away.total_ns.saturating_sub(waited.total_ns));
     let long = Delays::of(cases.iter().map(|case| case.duration_ns()).filter(|ns| *ns >= SHORTEST_BLOCK_NS));
     let are_long = long.count > 0 && is_share(long.total_ns, 2, waited.total_ns);
-    let is_one = waited.total_ns >= SHORTEST_BLOCK_NS && is_share(waited.total_ns, 2, own_ns) && !are_long;
+    let is_in = |turn: &LongTurn| turn.thread == thread && turn.start <= from && to <= turn.end;
+    let is_one = waited.total_ns >= SHORTEST_BLOCK_NS
+        && is_share(waited.total_ns, 2, own_ns)
+        && !are_long
+        && evidence.turns().is_none_or(|turns| turns.iter().any(is_in));
     is_one.then_some(Block { cases, ns: own_ns, called, place })
 }
 
@@ -258,13 +267,19 @@ fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -
             return None;
         }
         let totals: Vec<_> = threads.iter().filter_map(|thread| evidence.thread(*thread)).collect();
+        let inside = mostly_inside(&periods, &called.name);
+        let share = (all.delays.total_ns, kept.total_ns);
+        if evidence.turns().is_none() && is_usual_work(&computed, share, &called, inside, evidence, loops) {
+            return None;
+        }
+        let inside = inside.map(|function| format!(", inside {}", short_name(function)));
         let title = format!(
             "{} did not return to {place} {}{}: its event loop was running in {}{}.",
             wording::threads(&totals),
             if all.is_estimate && all.delays.count > 1 { "about " } else { "" },
             wording::delays(&all.delays),
             words(&called),
-            mostly_inside(&periods, &called.name),
+            inside.unwrap_or_default(),
         );
         let advice = "Let another thread do what takes so long, or divide it: all else that the loop serves is late \
                       by as much.";
@@ -379,8 +394,44 @@ fn nearly_always_called(period: &Period, of_loop: &Callers) -> Option<(Called, u
     (count * 100 >= period.samples.len() * LEAST_PERCENT_INSIDE).then_some((called, ns))
 }
 
-/// `, inside PKCS5_PBKDF2_HMAC`: the innermost function that nearly all samples below this one have.
-fn mostly_inside(periods: &[&Period], function: &str) -> String {
+/// Whether the threads are in the callback, and `inside` it, for most of their usual running time, too. Of that, the time
+/// before the first samples in long periods is none: the examples are `share.1` of the `share.0` ns of all of these.
+fn is_usual_work(
+    computed: &[Computed],
+    share: (u64, u64),
+    called: &Called,
+    inside: Option<&Arc<str>>,
+    evidence: &Evidence,
+    loops: &HashMap<ThreadKey, Loop<'_>>,
+) -> bool {
+    let heads = computed.iter().map(|computed| {
+        let sampled: u64 = computed.period.samples.iter().map(|(_, ns)| ns).sum();
+        computed.period.ran_ns.saturating_sub(sampled)
+    });
+    let heads_ns = scaled(heads.sum(), share.0, share.1);
+    let threads: BTreeSet<ThreadKey> = computed.iter().map(|computed| computed.period.thread).collect();
+    let (mut usual_ns, mut same_ns, mut samples) = (0u64, 0u64, 0);
+    for sum in evidence.sums().filter(|sum| matches!(sum.loss, Loss::Usual) && threads.contains(&sum.thread))
+    {
+        usual_ns += sum.ns;
+        let is_same = sum.callers.as_deref().zip(loops.get(&sum.thread)).is_some_and(|(callers, known)| {
+            let is_inside = |function: &Arc<str>| {
+                let mut inwards = callers.inwards_of(&called.name).into_iter().flatten();
+                inwards.any(|inner| inner == function)
+            };
+            callers.first_beyond(known.callers).as_ref() == Some(called) && inside.is_none_or(is_inside)
+        });
+        if is_same {
+            (same_ns, samples) = (same_ns + sum.ns, samples + sum.count);
+        }
+    }
+    let own_ns = same_ns.saturating_sub(heads_ns);
+    scaled(samples, own_ns, same_ns) >= LEAST_SAMPLES as u64
+        && u128::from(own_ns) * 100 >= u128::from(usual_ns.saturating_sub(heads_ns)) * LEAST_PERCENT_OF_USUAL
+}
+
+/// The innermost function that nearly all samples below this one have.
+fn mostly_inside<'e>(periods: &[&'e Period], function: &str) -> Option<&'e Arc<str>> {
     let samples = periods.iter().flat_map(|period| &period.samples);
     let mut paths: Vec<_> = samples.filter_map(|(callers, _)| callers.inwards_of(function)).collect();
     let least = paths.len() * LEAST_PERCENT_INSIDE / 100;
@@ -396,7 +447,7 @@ fn mostly_inside(periods: &[&Period], function: &str) -> String {
         let Some((next, rest)) = most.filter(|(_, rest)| rest.len() > least) else { break };
         (innermost, paths) = (Some(next), rest);
     }
-    innermost.map(|function| format!(", inside {}", short_name(function))).unwrap_or_default()
+    innermost
 }
 
 /// `the command keysCommand`. Of Node's bindings the type says more than the function:
@@ -545,6 +596,7 @@ mod tests {
     use wallprof_model::profile::{Finding, StallRecord};
     use wallprof_model::{Meaning, MeaningSource};
 
+    use super::super::SumRow;
     use wallprof_analysis::spans::{LongPeriod, LongSum};
 
     const MS: u64 = 1_000_000;
@@ -594,7 +646,7 @@ mod tests {
     }
 
     /// A loop of which one turn lasted for 370 ms.
-    struct LongTurn {
+    struct SlowTurn {
         meaning: &'static str,
         /// Samples of another callback than that of four.
         others: usize,
@@ -604,10 +656,10 @@ mod tests {
         stolen_ms: u64,
     }
 
-    const LONG_TURN: LongTurn =
-        LongTurn { meaning: "event loop", others: 1, sample_ms: 70, ran_ms: 370, stolen_ms: 0 };
+    const LONG_TURN: SlowTurn =
+        SlowTurn { meaning: "event loop", others: 1, sample_ms: 70, ran_ms: 370, stolen_ms: 0 };
 
-    impl LongTurn {
+    impl SlowTurn {
         fn titles(&self) -> Vec<String> {
             self.titles_of_all(&[])
         }
@@ -664,9 +716,9 @@ mod tests {
         assert!(found[0].starts_with("thread-1 of app did not return to epoll_wait "), "{found:#?}");
         let expected = "its event loop was running in the command keysCommand, inside stringmatch.";
         assert!(found[0].ends_with(expected), "{found:#?}");
-        assert_eq!(LongTurn { meaning: CLIENT_IDLE, ..LONG_TURN }.titles(), [""; 0]);
-        assert_eq!(LongTurn { others: 0, ..LONG_TURN }.titles(), [""; 0], "too few samples");
-        let went_on = LongTurn { others: 2, ..LONG_TURN };
+        assert_eq!(SlowTurn { meaning: CLIENT_IDLE, ..LONG_TURN }.titles(), [""; 0]);
+        assert_eq!(SlowTurn { others: 0, ..LONG_TURN }.titles(), [""; 0], "too few samples");
+        let went_on = SlowTurn { others: 2, ..LONG_TURN };
         assert_eq!(went_on.titles(), [""; 0], "the loop went on to another callback");
     }
 
@@ -686,6 +738,72 @@ mod tests {
             found[0].contains("did not return to epoll_wait for 370 ms: "),
             "all are examples: {found:#?}"
         );
+    }
+
+    /// Twelve long periods in `rebuild`, and `usual` samples of `function` at other times beside ten of `tick`.
+    fn titles_beside_usual(usual: u64, functions: [&str; 2], turns: Option<Vec<LongTurn>>) -> Vec<String> {
+        let mut fixture = Fixture::new();
+        (0..20).for_each(|turn| fixture.stall(idle(turn, "epoll_wait", 50)));
+        for turn in 0..12 {
+            let samples = vec![(stack(&["mix", "rebuild", "run_loop", "main"]), 10 * MS)];
+            let (start, end) = (MonoNs((turn * 100 + 60) * MS), MonoNs((turn * 100 + 72) * MS));
+            let thread = ThreadKey(1);
+            fixture.periods.push(LongPeriod { thread, start, end, ran_ns: 12 * MS, samples });
+        }
+        let [inner, called] = functions;
+        for (count, functions) in
+            [(usual, [inner, called, "run_loop", "main"]), (10, ["check", "tick", "run_loop", "main"])]
+        {
+            let (thread, user, ns) = (ThreadKey(1), Some(stack(&functions)), count * 10 * MS);
+            fixture.sums.push(SumRow { thread, loss: Loss::Usual, user, kernel: None, ns, count });
+        }
+        fixture.turns = turns;
+        findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
+    }
+
+    #[test]
+    fn usual_work_of_many_turns_is_no_callback_that_computes() {
+        let of_the_callback = ["mix", "rebuild"];
+        assert_eq!(
+            titles_beside_usual(13, of_the_callback, None),
+            [""; 0],
+            "more than half of what is usual"
+        );
+        // Of twelve periods, 24 ms in all passed before the first samples.
+        assert_eq!(titles_beside_usual(12, of_the_callback, None).len(), 1, "less");
+        assert_eq!(titles_beside_usual(4, of_the_callback, None).len(), 1, "too few samples");
+        assert_eq!(titles_beside_usual(30, ["mix", "redraw"], None).len(), 1, "another callback");
+        assert_eq!(
+            titles_beside_usual(30, ["look_up", "rebuild"], None).len(),
+            1,
+            "elsewhere in the callback"
+        );
+        assert_eq!(titles_beside_usual(30, of_the_callback, Some(Vec::new())).len(), 1, "each is one turn");
+    }
+
+    #[test]
+    fn short_waits_of_several_turns_are_no_block() {
+        let titles = |turns: Option<Vec<LongTurn>>| -> Vec<String> {
+            let mut fixture = Fixture::new();
+            for turn in 0..20 {
+                fixture.stall(idle(turn, "epoll_wait", 50));
+                for part in 0..8 {
+                    let wait = block(turn * 8 + part, Reason::Network, 4);
+                    fixture.stall(at((turn * 100 + 60 + part * 4) * MS, wait));
+                }
+            }
+            fixture.turns = turns;
+            findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
+        };
+        let turn = |turn: u64| LongTurn {
+            thread: ThreadKey(1),
+            start: MonoNs((1_000 + turn * 100 + 60) * MS),
+            end: MonoNs((1_000 + turn * 100 + 92) * MS),
+        };
+        assert!(titles(None)[0].contains("epoll_wait 20 times, 640 ms in all"), "{:?}", titles(None));
+        assert_eq!(titles(Some(Vec::new())), [""; 0]);
+        let found = titles(Some((0..15).map(turn).collect()));
+        assert!(found[0].contains("epoll_wait 15 times, 480 ms in all"), "{found:?}");
     }
 
     #[test]
@@ -758,9 +876,9 @@ mod tests {
 
     #[test]
     fn samples_late_in_a_turn_do_not_speak_for_its_beginning() {
-        assert_eq!(LongTurn { sample_ms: 50, ..LONG_TURN }.titles(), [""; 0]);
+        assert_eq!(SlowTurn { sample_ms: 50, ..LONG_TURN }.titles(), [""; 0]);
         assert_eq!(
-            LongTurn { sample_ms: 50, ran_ms: 210, ..LONG_TURN }.titles().len(),
+            SlowTurn { sample_ms: 50, ran_ms: 210, ..LONG_TURN }.titles().len(),
             1,
             "it hardly ran before"
         );
@@ -769,8 +887,8 @@ mod tests {
     /// The counters say how long the hypervisor did not run the CPU, but not when.
     #[test]
     fn turn_that_the_hypervisor_made_long_is_none() {
-        assert_eq!(LongTurn { stolen_ms: 200, ..LONG_TURN }.titles().len(), 1, "it ran for 170 ms");
-        assert_eq!(LongTurn { stolen_ms: 361, ..LONG_TURN }.titles(), [""; 0]);
+        assert_eq!(SlowTurn { stolen_ms: 200, ..LONG_TURN }.titles().len(), 1, "it ran for 170 ms");
+        assert_eq!(SlowTurn { stolen_ms: 361, ..LONG_TURN }.titles(), [""; 0]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use wallprof_analysis::receive::{Backlog, backlog};
-use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget};
+use wallprof_analysis::spans::{LongPeriod, LongSum, LongTurn, OverBudget};
 use wallprof_meaning::by_stack::ByStack;
 use wallprof_meaning::interner::Interner;
 use wallprof_meaning::site::{self, Site, Sites};
@@ -73,6 +73,7 @@ pub struct Evidence {
     process_counters: HashMap<u32, Vec<CounterTrack>>,
     periods: Vec<Period>,
     long_sums: Vec<LongSum>,
+    turns: Option<Vec<LongTurn>>,
     over_budget: Vec<OverBudget>,
     sums: Vec<Sum>,
     /// By start.
@@ -91,6 +92,8 @@ pub enum Loss {
     Yields,
     /// It ran, in seconds in which a socket of its process dropped packets.
     Running,
+    /// It ran, but not late in its busy periods: where it usually runs, if it has long ones.
+    Usual,
 }
 
 /// The time of a thread in waits or page faults at one place, over the whole recording.
@@ -114,6 +117,8 @@ pub(super) struct Sum {
     pub site: Option<Arc<Site>>,
     /// The system call.
     pub call: Option<String>,
+    /// Of [`Loss::Usual`].
+    pub callers: Option<Arc<Callers>>,
     pub ns: u64,
     pub count: u64,
 }
@@ -175,10 +180,13 @@ pub struct Surroundings<'r> {
     pub periods: &'r [LongPeriod],
     /// Those of which the periods are examples.
     pub long_sums: &'r [LongSum],
+    /// Where each busy period is one turn of a loop.
+    pub turns: Option<&'r [LongTurn]>,
     pub over_budget: &'r [OverBudget],
     /// Waits that [`reads_wait`](super::reads_wait) accepts, of threads that [lost enough](super::is_enough_lost) by them.
     /// Page faults, and calls of sched_yield, of threads that [lost much](super::is_much) by them. Where threads ran in
-    /// seconds in which their process [lost packets](super::times_of_drops).
+    /// seconds in which their process [lost packets](super::times_of_drops). Where threads with long periods that ran
+    /// usually run.
     pub sums: &'r [SumRow],
 }
 
@@ -197,6 +205,7 @@ impl<'r> Surroundings<'r> {
             process_counters: &[],
             periods: &[],
             long_sums: &[],
+            turns: None,
             over_budget: &[],
             sums: &[],
         }
@@ -263,6 +272,7 @@ impl Collector {
             process_counters: by_process(around.process_counters, around.threads),
             periods,
             long_sums: around.long_sums.to_vec(),
+            turns: around.turns.map(<[LongTurn]>::to_vec),
             over_budget: around.over_budget.to_vec(),
             sums,
             cases,
@@ -355,8 +365,9 @@ impl Collector {
     fn sum(&mut self, row: &SumRow) -> Sum {
         let call = row.kernel.as_ref().and_then(called).map(str::to_owned);
         let site = self.sites.of(row.user.as_ref(), row.kernel.as_ref());
+        let callers = matches!(row.loss, Loss::Usual).then(|| self.callers(row.user.as_ref())).flatten();
         let SumRow { thread, ref loss, ns, count, .. } = *row;
-        Sum { thread, loss: loss.clone(), site, call, ns, count }
+        Sum { thread, loss: loss.clone(), site, call, callers, ns, count }
     }
 
     fn page_fault(&mut self, fault: &Fault, kernel: Option<&ResolvedStack>) -> PageFault {
@@ -543,6 +554,11 @@ impl Evidence {
     /// All long busy periods of a thread, by length.
     pub(super) fn long_sums(&self, thread: ThreadKey) -> impl Iterator<Item = &LongSum> {
         self.long_sums.iter().filter(move |sum| sum.thread == thread)
+    }
+
+    /// The long turns of all loops, where each busy period is a turn.
+    pub(super) fn turns(&self) -> Option<&[LongTurn]> {
+        self.turns.as_deref()
     }
 
     /// Of threads that findings may be about.

@@ -65,6 +65,8 @@ pub struct RecordingInfo {
     pub unwinding: Unwinding,
     /// The resolution of times of calls; `None` where it is not known.
     pub call_resolution_ns: Option<u64>,
+    /// Whether a poll that returns at once ended a busy period, too (`--span loop`): each is one turn of its loop.
+    pub has_turns: bool,
 }
 
 impl RecordingInfo {

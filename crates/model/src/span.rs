@@ -186,6 +186,13 @@ pub struct LateSample {
     pub kernel: Option<StackId>,
 }
 
+impl LateSample {
+    /// Whether it says where a thread ran late in a busy period.
+    pub fn is_running_in_period(&self) -> bool {
+        self.source == SpanSource::Busy && matches!(self.state, State::User | State::Kernel)
+    }
+}
+
 impl Span {
     /// From start to end, ns; 0 where the end is before the start.
     pub fn duration_ns(&self) -> u64 {

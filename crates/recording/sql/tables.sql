@@ -21,7 +21,8 @@ CREATE TABLE recording (
     min_stall_ns INTEGER NOT NULL,
     sample_period_ns INTEGER,
     writer TEXT NOT NULL,              -- name and version of the program that wrote the file
-    call_resolution_ns INTEGER         -- times of calls closer than this may be stored as equal
+    call_resolution_ns INTEGER,        -- times of calls closer than this may be stored as equal
+    has_turns INTEGER NOT NULL         -- 1: a poll that returns at once ends a busy period, too
 );
 
 -- What the user said about the recording.

@@ -22,6 +22,7 @@ CREATE VIEW meta AS
     UNION ALL SELECT 'sample_period_ns', sample_period_ns FROM recording
     UNION ALL SELECT 'writer', writer FROM recording
     UNION ALL SELECT 'call_resolution_ns', call_resolution_ns FROM recording
+    UNION ALL SELECT 'has_turns', has_turns FROM recording
     UNION ALL SELECT 'process_cpu_ns', sum(process_cpu_ns) FROM overhead
     UNION ALL SELECT 'probe_ns', sum(probe_ns) FROM overhead
     UNION ALL SELECT 'probe_runs', sum(probe_runs) FROM overhead

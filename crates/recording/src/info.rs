@@ -20,7 +20,7 @@ pub(crate) fn read(reader: &Reader) -> SqlResult<RecordingInfo> {
     let mut info = reader.connection().query_row(
         "SELECT start_ns, coalesce(end_ns, last_ns) AS last_ns, end_ns IS NOT NULL AS ended_cleanly, source,
              kernel, arch, cpus, hostname,
-             machine_id, boot_id, command, min_stall_ns, call_resolution_ns FROM recording",
+             machine_id, boot_id, command, min_stall_ns, call_resolution_ns, has_turns FROM recording",
         [],
         info_from_row,
     )?;
@@ -128,6 +128,7 @@ fn info_from_row(row: &Row<'_>) -> SqlResult<RecordingInfo> {
         command: text("command")?,
         min_stall_ns: unsigned(row, "min_stall_ns")?,
         call_resolution_ns: optional_unsigned(row, "call_resolution_ns")?,
+        has_turns: row.get("has_turns")?,
         ..RecordingInfo::default()
     })
 }

@@ -140,8 +140,8 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
     to.execute(
         "INSERT INTO recording (id, schema, start_ns, last_ns, source, kernel, arch, cpus, hostname,
              machine_id,
-             boot_id, command, min_stall_ns, sample_period_ns, writer)
-         VALUES (1, ?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+             boot_id, command, min_stall_ns, sample_period_ns, has_turns, writer)
+         VALUES (1, ?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         params![
             SCHEMA,
             number(start.start.0),
@@ -155,6 +155,7 @@ fn insert_start(to: &Connection, start: &RecordingStart) -> rusqlite::Result<()>
             known(&start.command),
             number(start.min_stall_ns),
             start.sample_period_ns.map(number),
+            start.has_turns,
             concat!("wallprof ", env!("CARGO_PKG_VERSION")),
         ],
     )?;

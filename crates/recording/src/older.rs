@@ -229,7 +229,7 @@ mod tests {
         show(&connection).unwrap();
         assert_eq!(read(&connection), expected);
         connection.execute_batch("DROP VIEW temp.stall").unwrap();
-        connection.execute("INSERT INTO recording (id, schema, start_ns, last_ns, source, min_stall_ns, writer) VALUES (1, 2, 0, 0, 'live', 1, '')", []).unwrap();
+        connection.execute("INSERT INTO recording (id, schema, start_ns, last_ns, source, min_stall_ns, has_turns, writer) VALUES (1, 2, 0, 0, 'live', 1, 0, '')", []).unwrap();
         upgrade(&mut connection).unwrap();
         assert!(differing_tables(&connection).unwrap().is_empty());
         assert_eq!(read(&connection), expected);

@@ -27,6 +27,8 @@ pub struct RecordingStart {
     /// How long spans may take.
     pub budgets: SpanBudgets,
     pub min_stall_ns: u64,
+    /// Busy periods are turns of loops.
+    pub has_turns: bool,
     pub sample_period_ns: Option<u64>,
     pub budget: SizeBudget,
     /// `None`: everything is kept.

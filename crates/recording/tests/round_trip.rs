@@ -117,6 +117,7 @@ fn facts_about_the_recording() {
     assert_eq!(info.budgets, [("order".into(), 200_000)].into());
     assert_eq!((info.machine_id.as_str(), info.boot_id.as_str()), ("0123", "4567"));
     assert_eq!(info.min_stall_ns, 100_000);
+    assert!(info.has_turns);
     assert_eq!(info.events, ["cycles", "", "cache-misses"]);
     assert_eq!(info.losses, BTreeMap::from([("ring_full".into(), 5)]));
     assert_eq!(

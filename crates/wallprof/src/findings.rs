@@ -2,11 +2,15 @@
 //! The findings of a recording: computed by `report`, and stored in the file at the end of `record` and
 //! `import`, with the meanings of the waits and who costs whom, for queries.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::RangeBounds;
 use std::path::Path;
 
 use wallprof_analysis::blame::{Edge, Group, Waits};
-use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget, long_periods, long_sums, over_budget};
+use wallprof_analysis::spans::{
+    LongPeriod, LongSum, LongTurn, OverBudget, long_periods, long_sums, long_turns, over_budget,
+};
 use wallprof_findings::{
     Collector, Loss, SumRow, Surroundings, findings, is_enough_lost, is_much, reads_counter,
     reads_process_counter, reads_wait, times_of_drops,
@@ -18,7 +22,7 @@ use wallprof_model::profile::{
     CrossCallRow, Finding, InterruptRow, IntrusionRow, KernelDelayRow, RecordingInfo, SampleRow, Thread,
     ThrottledRow,
 };
-use wallprof_model::{EpochSecond, Reason, Span, StackId, State, ThreadKey};
+use wallprof_model::{EpochSecond, LateSample, MonoNs, Reason, Span, SpanSource, StackId, State, ThreadKey};
 use wallprof_recording::{BlameRow, Conclusions, GroupNames, Recording, write_findings};
 
 use crate::failure::{Failure, say};
@@ -86,6 +90,7 @@ pub struct Background {
     process_counters: Vec<CounterTrack>,
     periods: Vec<LongPeriod>,
     long_sums: Vec<LongSum>,
+    turns: Option<Vec<LongTurn>>,
     over_budget: Vec<OverBudget>,
     sums: Vec<SumRow>,
 }
@@ -98,7 +103,8 @@ impl Background {
         let spans: Vec<Span> = recording.spans()?.into_iter().map(|(_, span)| span).collect();
         let over_budget = over_budget(&info.budgets, &threads, &span_sums, &spans);
         let samples = recording.late_samples()?;
-        let periods = long_periods(&span_sums, spans, &samples, |stack| recording.resolve(stack))?;
+        let turns = info.has_turns.then(|| long_turns(&spans));
+        let periods = long_periods(&span_sums, &spans, &samples, |stack| recording.resolve(stack))?;
         let ledgers = threads.iter().map(|thread| (thread.info.key, &thread.ledger)).collect();
         let process_counters = counters.whole_of_processes(reads_process_counter)?;
         let running = running(recording, &ledgers, &seconds_of_drops(&process_counters, &info, &threads))?;
@@ -107,6 +113,7 @@ impl Background {
             losses(recording, &ledgers, recording.minor_faults()?, Loss::Faults)?,
             losses(recording, &ledgers, yields(recording)?, Loss::Yields)?,
             running,
+            usual(recording, &info, &first_seconds(&spans, &periods, &info), &samples)?,
         ]
         .concat();
         Ok(Background {
@@ -115,6 +122,7 @@ impl Background {
             threads,
             periods,
             long_sums: long_sums(&span_sums),
+            turns,
             over_budget,
             interrupts: recording.interrupts()?,
             intrusions: recording.intrusions()?,
@@ -137,6 +145,7 @@ impl Background {
         self.process_counters.retain(|track| track.counter.thread.is_none_or(|key| threads.contains(&key)));
         self.periods.retain(|period| threads.contains(&period.thread));
         self.long_sums.retain(|sum| threads.contains(&sum.thread));
+        self.turns.iter_mut().for_each(|turns| turns.retain(|turn| threads.contains(&turn.thread)));
         self.sums.retain(|row| threads.contains(&row.thread));
     }
 
@@ -154,6 +163,7 @@ impl Background {
             process_counters: &self.process_counters,
             periods: &self.periods,
             long_sums: &self.long_sums,
+            turns: self.turns.as_deref(),
             over_budget: &self.over_budget,
             sums: &self.sums,
         }))
@@ -162,6 +172,9 @@ impl Background {
 
 /// A place with less of its thread's time is no part of a finding.
 const LEAST_PART: u64 = 1_000;
+
+/// Stacks that are read for where threads usually run: those with the most time.
+const MOST_USUAL_STACKS: usize = 10_000;
 
 type Ledgers<'r> = HashMap<ThreadKey, &'r LedgerDelta>;
 
@@ -213,14 +226,13 @@ fn seconds_of_drops(
 ) -> BTreeMap<EpochSecond, HashSet<ThreadKey>> {
     let pids: HashMap<ThreadKey, u32> =
         threads.iter().map(|thread| (thread.info.key, thread.info.pid)).collect();
-    let second = |at| EpochSecond((info.clock.epoch_from_mono(at).0 / 1_000_000_000) as u32);
     let mut seconds: BTreeMap<EpochSecond, HashSet<ThreadKey>> = BTreeMap::new();
     for track in counters {
         let pid = track.counter.thread.and_then(|thread| pids.get(&thread));
         let of_process = || threads.iter().map(|thread| thread.info.key).filter(|key| pids.get(key) == pid);
         for time in times_of_drops(track) {
             for at in [time.between.start, time.between.end] {
-                seconds.entry(second(at)).or_default().extend(of_process());
+                seconds.entry(second_of(info, at)).or_default().extend(of_process());
             }
         }
     }
@@ -233,21 +245,82 @@ fn running(
     ledgers: &Ledgers<'_>,
     seconds: &BTreeMap<EpochSecond, HashSet<ThreadKey>>,
 ) -> Result<Vec<SumRow>, Failure> {
-    let mut rows: BTreeMap<(ThreadKey, Option<StackId>), SampleRow> = BTreeMap::new();
     let (Some((first, _)), Some((last, _))) = (seconds.first_key_value(), seconds.last_key_value()) else {
         return Ok(Vec::new());
     };
-    for row in recording.samples(*first..=*last)? {
+    let is_in = |second, thread| seconds.get(&second).is_some_and(|threads| threads.contains(&thread));
+    let rows = running_by_stack(recording, *first..=*last, is_in)?;
+    let rows = rows.into_values().map(|row| (row, Loss::Running)).collect();
+    sums(recording, ledgers, rows, |_, _| true)
+}
+
+/// A user stack of a thread, or none.
+type ThreadStack = (ThreadKey, Option<StackId>);
+
+/// The running time in seconds of threads for which `is_wanted`.
+fn running_by_stack(
+    recording: &Recording,
+    seconds: impl RangeBounds<EpochSecond>,
+    is_wanted: impl Fn(EpochSecond, ThreadKey) -> bool,
+) -> Result<BTreeMap<ThreadStack, SampleRow>, Failure> {
+    let mut rows: BTreeMap<ThreadStack, SampleRow> = BTreeMap::new();
+    for row in recording.samples(seconds)? {
         let row = row?;
-        let is_wanted = seconds.get(&row.second).is_some_and(|threads| threads.contains(&row.thread));
-        if is_wanted && matches!(row.what, Weighted::State(State::User | State::Kernel)) {
+        if is_wanted(row.second, row.thread)
+            && matches!(row.what, Weighted::State(State::User | State::Kernel))
+        {
             let (key, weight, count) = ((row.thread, row.user), row.weight, row.count);
             let sum = rows.entry(key).or_insert(SampleRow { kernel: None, weight: 0, count: 0, ..row });
             (sum.weight, sum.count) = (sum.weight.saturating_add(weight), sum.count.saturating_add(count));
         }
     }
-    let rows = rows.into_values().map(|row| (row, Loss::Running)).collect();
-    sums(recording, ledgers, rows, |_, _| true)
+    Ok(rows)
+}
+
+/// The second in which the first busy period of each thread began that has a long one in which it ran.
+fn first_seconds(
+    spans: &[Span],
+    periods: &[LongPeriod],
+    info: &RecordingInfo,
+) -> HashMap<ThreadKey, EpochSecond> {
+    let long = periods.iter().filter(|period| !period.samples.is_empty());
+    let mut first: HashMap<ThreadKey, MonoNs> = long.map(|period| (period.thread, period.start)).collect();
+    for span in spans.iter().filter(|span| span.source == SpanSource::Busy) {
+        first.entry(span.thread).and_modify(|start| *start = span.start.min(*start));
+    }
+    first.into_iter().map(|(thread, start)| (thread, second_of(info, start))).collect()
+}
+
+/// Where these threads usually run: from the second after the first period on, since no period is known before, and not
+/// late in a period.
+fn usual(
+    recording: &Recording,
+    info: &RecordingInfo,
+    first: &HashMap<ThreadKey, EpochSecond>,
+    late: &[LateSample],
+) -> Result<Vec<SumRow>, Failure> {
+    let Some(from) = first.values().min() else { return Ok(Vec::new()) };
+    let is_wanted = |second: EpochSecond, thread| first.get(&thread).is_some_and(|first| second.0 > first.0);
+    let mut rows = running_by_stack(recording, *from.., is_wanted)?;
+    for sample in late.iter().filter(|sample| sample.is_running_in_period()) {
+        if is_wanted(second_of(info, sample.at), sample.thread)
+            && let Some(row) = rows.get_mut(&(sample.thread, sample.user))
+        {
+            (row.weight, row.count) = (row.weight.saturating_sub(sample.ns), row.count.saturating_sub(1));
+        }
+    }
+    let mut rows: Vec<SampleRow> = rows.into_values().filter(|row| row.count > 0).collect();
+    rows.sort_by_key(|row| Reverse(row.weight));
+    let resolved = rows.into_iter().take(MOST_USUAL_STACKS).map(|row| {
+        let user = row.user.map(|stack| recording.look_at(stack)).transpose()?;
+        let (thread, ns, count) = (row.thread, row.weight, row.count);
+        Ok(SumRow { thread, loss: Loss::Usual, user, kernel: None, ns, count })
+    });
+    resolved.collect()
+}
+
+fn second_of(info: &RecordingInfo, at: MonoNs) -> EpochSecond {
+    EpochSecond((info.clock.epoch_from_mono(at).0 / 1_000_000_000) as u32)
 }
 
 /// The rows of threads that lost enough in all. The stacks of others are not read from the file.

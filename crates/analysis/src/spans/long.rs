@@ -41,6 +41,22 @@ impl LongPeriod {
     }
 }
 
+/// A time of 10 ms or longer in which a loop did not return to its poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongTurn {
+    pub thread: ThreadKey,
+    pub start: MonoNs,
+    pub end: MonoNs,
+}
+
+/// The long turns among the busy periods of a recording of which each is one turn (`--span loop`). `spans` come longest
+/// first.
+pub fn long_turns(spans: &[Span]) -> Vec<LongTurn> {
+    let long = spans.iter().take_while(|span| span.duration_ns() >= SHORTEST_NS);
+    let turns = long.filter(|span| span.source == SpanSource::Busy).take(2 * MOST);
+    turns.map(|&Span { thread, start, end, .. }| LongTurn { thread, start, end }).collect()
+}
+
 /// All periods of one thread and one bucket of lengths that are as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongSum {
@@ -77,7 +93,7 @@ pub fn long_sums(sums: &[SpanDelta]) -> Vec<LongSum> {
 /// Those of `resolve`.
 pub fn long_periods<E>(
     sums: &[SpanDelta],
-    spans: impl IntoIterator<Item = Span>,
+    spans: &[Span],
     samples: &[LateSample],
     mut resolve: impl FnMut(StackId) -> Result<ResolvedStack, E>,
 ) -> Result<Vec<LongPeriod>, E> {
@@ -86,21 +102,18 @@ pub fn long_periods<E>(
         span.source == SpanSource::Busy && span.duration_ns() >= least_ns(&medians, span.thread)
     };
     let is_running = |span: &Span| ran_ns(span) >= span.duration_ns() / 2;
-    let spans = spans.into_iter().take_while(|span| span.duration_ns() >= SHORTEST_NS);
+    let spans = spans.iter().take_while(|span| span.duration_ns() >= SHORTEST_NS);
     // Those that waited do not keep out those that ran.
     let (mut running, mut waiting) = (0, 0);
-    let is_one_of_most = |span: &Span| {
+    let is_one_of_most = |span: &&Span| {
         let count = if is_running(span) { &mut running } else { &mut waiting };
         *count += 1;
         *count <= MOST
     };
-    let spans = spans.filter(is_long).filter(is_one_of_most);
-    let mut found: Vec<(Span, Vec<(StackId, u64)>)> = spans.map(|span| (span, Vec::new())).collect();
+    let spans = spans.filter(|span| is_long(span)).filter(is_one_of_most);
+    let mut found: Vec<(&Span, Vec<(StackId, u64)>)> = spans.map(|span| (span, Vec::new())).collect();
     found.sort_by_key(|(span, _)| (span.thread, span.start));
-    let ran = |sample: &&LateSample| {
-        sample.source == SpanSource::Busy && matches!(sample.state, State::User | State::Kernel)
-    };
-    for sample in samples.iter().filter(ran) {
+    for sample in samples.iter().filter(|sample| sample.is_running_in_period()) {
         let after =
             found.partition_point(|(span, _)| (span.thread, span.start) <= (sample.thread, sample.at));
         let before = after.checked_sub(1).and_then(|at| found.get_mut(at));
@@ -113,11 +126,11 @@ pub fn long_periods<E>(
             stacks.push((user, sample.ns));
         }
     }
-    let mut period = |(span, stacks): (Span, Vec<(StackId, u64)>)| {
+    let mut period = |(span, stacks): (&Span, Vec<(StackId, u64)>)| {
         // Of many samples, one stands for its neighbours.
         let groups = stacks.chunks(stacks.len().div_ceil(MOST_STACKS).max(1));
         let samples = groups.map(|group| Ok((resolve(group[0].0)?, group.iter().map(|(_, ns)| ns).sum())));
-        let (thread, start, end, ran_ns) = (span.thread, span.start, span.end, ran_ns(&span));
+        let (thread, start, end, ran_ns) = (span.thread, span.start, span.end, ran_ns(span));
         Ok(LongPeriod { thread, start, end, ran_ns, samples: samples.collect::<Result<_, E>>()? })
     };
     found.into_iter().map(&mut period).collect()
@@ -188,7 +201,7 @@ mod tests {
             [(1, 99, State::User), (1, 120, State::User), (1, 150, State::Kernel), (1, 160, State::Runnable)];
         let samples: Vec<_> = at.into_iter().map(|(thread, at, state)| sample(thread, at, state)).collect();
         let resolve = |id: StackId| Ok::<_, ()>(stack(&[&format!("function_{}", id.0)]));
-        let found = long_periods(&sums, spans, &samples, resolve).expect("all stacks are there");
+        let found = long_periods(&sums, &spans, &samples, resolve).expect("all stacks are there");
         let periods: Vec<_> =
             found.iter().map(|period| (period.thread.0, period.duration_ns() / MS)).collect();
         assert_eq!(periods, [(1, 90), (1, 60)], "neither the usual, nor the short one");
@@ -217,7 +230,7 @@ mod tests {
     fn many_samples_keep_their_time() {
         let samples: Vec<_> = (100..300).map(|at| sample(1, at, State::User)).collect();
         let resolve = |id: StackId| Ok::<_, ()>(stack(&[&format!("function_{}", id.0)]));
-        let found = long_periods(&[usual(1, 40_000)], [span(1, 99, 250, 250)], &samples, resolve);
+        let found = long_periods(&[usual(1, 40_000)], &[span(1, 99, 250, 250)], &samples, resolve);
         let found = found.expect("all stacks are there");
         let ns: u64 = found[0].samples.iter().map(|(_, ns)| ns).sum();
         assert!((found[0].samples.len() <= MOST_STACKS) && ns == 200 * MS, "{ns} ns");

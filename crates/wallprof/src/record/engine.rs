@@ -137,6 +137,7 @@ impl Engine {
             labels: options.labels.clone(),
             budgets: options.budgets.clone(),
             min_stall_ns: options.min_stall_ns,
+            has_turns: options.spans.loops,
             retention: options.retention,
             sample_period_ns: 1_000_000_000u64.checked_div(options.sample_hz.into()),
             ..host::recording_start()
