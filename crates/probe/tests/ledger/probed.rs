@@ -118,6 +118,23 @@ fn outer_call_of_a_function_that_calls_itself_is_the_span() {
 }
 
 #[test]
+fn innermost_span_is_one_where_probes_of_a_kind_are_hit_again() {
+    let probes = [
+        begin(1, 0, 5_000),
+        begin(3, 0, 4_000),
+        end(5, 0, 4_000),
+        end(7, 0, 5_000),
+        begin(8, 0, 0),
+        end(9, 0, 0),
+    ];
+    let found = outcome("a: RRRRRRRRRRR", &probes);
+    assert_eq!(
+        (spans(&found), found.losses(LOSS_SPANS_WITHOUT_END)),
+        (vec!["3..5".to_owned(), "8..9".to_owned()], 1)
+    );
+}
+
+#[test]
 fn conditional_jump_ends_a_call_where_it_is_taken() {
     let conditional = |tick: u32, flags: u64| format!("{tick} end {} 5000 {flags}", CALL | IF_EQUAL);
     let found = outcome("a: RRRRRRRRRR", &[begin(1, CALL, 5_000), conditional(3, 0), conditional(6, ZERO)]);
