@@ -4,6 +4,10 @@
 // `engine` handles a request every 1.5 ms: few enough that each of its waits is emitted by itself. Slow are:
 //   lock   wait in take_registry_lock for the lock that `housekeeper` holds in sweep_registry for 1 ms
 //   work   compute for 1 ms more
+//   fault  touch a page in touch_page that `pager` serves (userfaultfd) after 1 ms
+//   preemption
+//          wake `neighbour` in wake_neighbour, whose priority is higher and which computes for 1 ms on
+//          engine's CPU
 //   none   are as the others
 // Before a slow request for a lock, engine waits until housekeeper has it: each of them waits.
 //
@@ -21,12 +25,17 @@
 //   {"event":"request", "from_ns", "start_ns", "end_ns", "to_ns", "waited_ns", "queued_ns", "around_ns",
 //       "sent_ns", "marked"}
 //       each request of `engine`: the clock before its mark, after it, before the end of the mark and after
-//       (with -l after the log of it, which belongs to its period); how long it took to get the lock; how
-//       long the thread waited for a CPU, by the kernel's own sum (with -l since the end of the request
-//       before); how long the thread was outside of from_ns to to_ns between the two readings of that sum
-//       (without -l); when the client sent it (with -l, else 0); whether a recorder had switched its marks on
+//       (with -l after the log of it, which belongs to its period); how long it took to get the lock, to
+//       touch the page or to wake the neighbour; how long the thread waited for a CPU, by the kernel's own
+//       sum (with -l since the end of the request before); how long the thread was outside of from_ns to
+//       to_ns between the two readings of that sum (without -l); when the client sent it (with -l, else 0);
+//       whether a recorder had switched its marks on
 
 #include "truth.h"
+
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 
 #include "../include/wallprof.h"
 #include "usdt.h"
@@ -38,6 +47,8 @@
 #define ONE_IN 30
 #define MAX_REQUESTS 40000
 #define ENOUGH_REQUESTS 1800
+#define PAGE 4096ul
+#define LATE_PAGES (MAX_REQUESTS / ONE_IN + 1)
 
 static struct request {
     uint64_t from_ns, start_ns, end_ns, to_ns, waited_ns, queued_ns, around_ns, sent_ns;
@@ -51,8 +62,12 @@ static bool loops, marks;
 static int requests_in, requests_out;
 static struct run run = {.scenario = "requests", .seconds = 4, .seed = 42};
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool held;
+static atomic_bool held, engine_is_done;
 static sem_t wanted;
+static int userfault = -1;
+static volatile char *late_page;
+
+static bool is_cause(const char *name) { return !strcmp(cause, name); }
 
 static uint64_t slow_ns(void) { return (uint64_t)(SLOW_NS * slow_factor); }
 
@@ -78,14 +93,31 @@ SHOWN static void take_registry_lock(void) {
         wallprof_end();
 }
 
+SHOWN static void touch_page(void) {
+    uint64_t start_ns = now_ns();
+    *late_page = 1;
+    requests[requested].waited_ns = now_ns() - start_ns;
+    late_page += PAGE;
+}
+
+SHOWN static void wake_neighbour(void) {
+    uint64_t start_ns = now_ns();
+    sem_post(&wanted);
+    requests[requested].waited_ns = now_ns() - start_ns;
+}
+
 SHOWN static void handle_request(bool slow) {
     compute(loops ? LOOP_WORK_NS : WORK_NS);
     if (!slow)
         return;
-    if (!strcmp(cause, "lock"))
+    if (is_cause("lock"))
         take_registry_lock();
-    else if (!strcmp(cause, "work"))
+    else if (is_cause("work"))
         compute(slow_ns());
+    else if (is_cause("fault"))
+        touch_page();
+    else if (is_cause("preemption"))
+        wake_neighbour();
 }
 
 static void have_the_lock_taken(void) {
@@ -127,10 +159,16 @@ static uint64_t serve(int number, uint64_t sent_ns, uint64_t queued_before_ns) {
     return queued_after_ns;
 }
 
+static void share_cpu(void) {
+    if (is_cause("preemption"))
+        pin_to_nth(0);
+}
+
 SHOWN static void engine(struct runner *self) {
     (void)self;
+    share_cpu();
     while (!is_over()) {
-        if (is_slow(requested) && !strcmp(cause, "lock"))
+        if (is_slow(requested) && is_cause("lock"))
             have_the_lock_taken();
         uint64_t before_ns = now_ns();
         serve(requested, 0, queued_ns());
@@ -138,6 +176,7 @@ SHOWN static void engine(struct runner *self) {
         requested++;
         sleep_for(PAUSE_NS);
     }
+    engine_is_done = true;
 }
 
 // --- engine with a loop, and its client ---
@@ -155,10 +194,12 @@ SHOWN static void engine_loop(struct runner *self) {
     uint64_t sent_ns, queued = queued_ns();
 
     (void)self;
+    share_cpu();
     while ((sent_ns = wait_for_request())) {
         queued = serve(requested, sent_ns, queued);
         requested++;
     }
+    engine_is_done = true;
 }
 
 // The engine waits again before the next request is sent: none of its busy periods has two of them.
@@ -168,7 +209,7 @@ SHOWN static void send_requests(struct runner *self) {
     (void)self;
     for (int sent = 0; !is_over(); sent++) {
         sleep_for(random_between(&random, PAUSE_NS / 2, PAUSE_NS * 3 / 2));
-        if (is_slow(sent) && !strcmp(cause, "lock"))
+        if (is_slow(sent) && is_cause("lock"))
             have_the_lock_taken();
         uint64_t now = now_ns();
         if (write(requests_out, &now, sizeof now) != sizeof now)
@@ -179,7 +220,38 @@ SHOWN static void send_requests(struct runner *self) {
     close(requests_out);
 }
 
-// --- housekeeper ---
+// --- who makes it wait: housekeeper, pager, neighbour ---
+
+static void prepare_late_pages(void) {
+    size_t size = LATE_PAGES * PAGE;
+    late_page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // A blocking one cannot be polled.
+    userfault = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    struct uffdio_api api = {.api = UFFD_API};
+    struct uffdio_register missing = {.range = {(uintptr_t)late_page, size},
+                                      .mode = UFFDIO_REGISTER_MODE_MISSING};
+    if (late_page == MAP_FAILED || userfault < 0 || ioctl(userfault, UFFDIO_API, &api) != 0 ||
+        ioctl(userfault, UFFDIO_REGISTER, &missing) != 0)
+        die("userfaultfd", errno);
+}
+
+SHOWN static void serve_pages(struct runner *self) {
+    struct pollfd ready = {.fd = userfault, .events = POLLIN};
+
+    (void)self;
+    // To the last request: the engine would wait for ever.
+    while (!engine_is_done) {
+        struct uffd_msg message;
+        if (poll(&ready, 1, 100) < 1)
+            continue;
+        if (read(userfault, &message, sizeof message) != sizeof message)
+            die("userfaultfd", errno);
+        sleep_for(slow_ns());
+        struct uffdio_zeropage zero = {.range = {message.arg.pagefault.address & -PAGE, PAGE}};
+        if (ioctl(userfault, UFFDIO_ZEROPAGE, &zero) != 0)
+            die("UFFDIO_ZEROPAGE", errno);
+    }
+}
 
 SHOWN static void sweep_registry(void) {
     pthread_mutex_lock(&registry);
@@ -188,14 +260,28 @@ SHOWN static void sweep_registry(void) {
     pthread_mutex_unlock(&registry);
 }
 
+static void become_neighbour(void) {
+    struct sched_param urgent = {.sched_priority = 1};
+
+    share_cpu();
+    if (sched_setscheduler(0, SCHED_FIFO, &urgent) != 0)
+        die("real-time priority", errno);
+}
+
 SHOWN static void housekeeping(struct runner *self) {
     (void)self;
+    if (is_cause("preemption"))
+        become_neighbour();
     while (!is_over()) {
         struct timespec until;
 
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec++;
-        if (!sem_timedwait(&wanted, &until))
+        if (sem_timedwait(&wanted, &until))
+            continue;
+        if (is_cause("preemption"))
+            compute(slow_ns());
+        else
             sweep_registry();
     }
 }
@@ -227,8 +313,13 @@ int main(int argc, char **argv) {
     requests_out = ends[1];
     // Touched now, so that keeping the log costs the engine no page faults.
     memset(requests, 1, sizeof requests);
+    if (is_cause("fault"))
+        prepare_late_pages();
     struct runner runners[] = {{.name = "engine", .body = loops ? engine_loop : engine},
-                               {.name = "housekeeper", .body = housekeeping},
+                               is_cause("fault") ? (struct runner){.name = "pager", .body = serve_pages}
+                               : is_cause("preemption")
+                                   ? (struct runner){.name = "neighbour", .body = housekeeping}
+                                   : (struct runner){.name = "housekeeper", .body = housekeeping},
                                {.name = "client", .body = send_requests}};
     run_scenario(runners, loops ? 3 : 2, &run, print_truth);
 }

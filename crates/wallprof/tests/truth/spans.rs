@@ -168,6 +168,28 @@ impl Run {
         assert!(functions.iter().any(|function| function["symbol"] == "handle_request"), "{work}");
     }
 
+    /// The page that comes late is the first cause, for as long as the access took.
+    fn check_fault(&self) {
+        let fault = self.planted("fault:minor");
+        let functions = fault["user_stack"].as_array().expect("a stack");
+        assert!(functions.iter().any(|function| function["symbol"] == "touch_page"), "{fault}");
+        assert_eq!(fault["waker"]["comm"], "pager", "{fault}");
+        let waited_ns = self.logged_excess(|request| request.waited_ns);
+        let found_ns = self.state("fault_minor");
+        let late_ns = self.state("runnable").max(0) + self.state("preempted").max(0) + self.state("unknown");
+        let log = format!("{waited_ns}: {}", self.kind["difference"]);
+        assert!(found_ns * 10 <= waited_ns * 11 && (found_ns + late_ns) * 10 >= waited_ns * 9, "{log}");
+    }
+
+    /// The loss of the CPU is the first cause, for as long as it took to wake the neighbour. `check_waits_for_cpu` has
+    /// the upper limit.
+    fn check_preemption(&self) {
+        self.planted("preempted");
+        let waited_ns = self.logged_excess(|request| request.waited_ns);
+        let found_ns = self.state("preempted");
+        assert!(found_ns * 10 >= waited_ns * 9, "{waited_ns}: {}", self.kind["difference"]);
+    }
+
     /// The parts in which the tail waited for something are none that the program has.
     fn check_has_no_waits(&self) {
         for cause in self.causes() {
@@ -210,16 +232,21 @@ impl Run {
         self.kind["difference"]["causes"].as_array().expect("causes")
     }
 
-    /// The lock is the first cause, if the log has most of the excess there: a host that holds a CPU up makes
-    /// requests run for longer.
     fn lock(&self) -> &Value {
+        self.planted("blocked:lock")
+    }
+
+    /// The planted wait is the first cause, if the log has most of the excess there: a host that holds a CPU up makes
+    /// requests run for longer, and other load makes them wait for one.
+    fn planted(&self, state: &str) -> &Value {
         let waited_ns = self.logged_excess(|request| request.waited_ns);
         let others_ns = self.logged_excess(self.lasts) - waited_ns;
-        let is_lock = |cause: &&Value| cause["state"] == "blocked:lock";
-        let first = if waited_ns * 4 > others_ns * 5 {
-            Some(self.first_cause()).filter(is_lock)
-        } else {
-            self.causes().iter().find(is_lock)
+        let is_planted = |cause: &&Value| cause["state"] == state;
+        let found = self.causes().iter().find(is_planted);
+        let first = match waited_ns * 4 > others_ns * 5 {
+            false => found,
+            true if state == "preempted" => self.causes().first().filter(is_planted),
+            true => Some(self.first_cause()).filter(is_planted),
         };
         first.unwrap_or_else(|| panic!("{waited_ns} and {others_ns}: {:?}", self.causes()))
     }
@@ -540,4 +567,25 @@ fn tail_of_busy_periods_is_the_planted_work_and_its_twin_has_none() {
     run.check_work();
     run.check_has_no_waits();
     LoopRun::with("none").check_has_no_waits();
+}
+
+/// The same cause, whatever says where requests begin and end.
+fn check_each_source(cause: &str, check: fn(&Run)) {
+    check(&Run::with(cause));
+    check(&LoopRun::with(cause));
+    for source in [Source::Code, Source::Probes] {
+        check(&MarkedRun::of(source, cause).run);
+    }
+}
+
+#[test]
+fn tail_of_each_source_is_the_planted_fault() {
+    let Some(_run) = stored::run("tail_of_each_source_is_the_planted_fault") else { return };
+    check_each_source("fault", Run::check_fault);
+}
+
+#[test]
+fn tail_of_each_source_is_the_planted_preemption() {
+    let Some(_run) = stored::run("tail_of_each_source_is_the_planted_preemption") else { return };
+    check_each_source("preemption", Run::check_preemption);
 }
