@@ -30,16 +30,25 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
             )));
         }
     }
-    let run = runs::read(&args.file, &args.meaning.rules()?)?;
+    let rules = args.meaning.rules()?;
+    let run = runs::read(&args.file, &rules)?;
     for limit in &limits {
-        if let Limited::Span { kind, .. } = &limit.on
-            && !run.spans.contains_key(kind)
-        {
-            return Err(Failure::failed(format!(
-                "the limit on the span `{kind}` cannot be checked: there is no span of this kind in {}: \
-                 mark them in the program, or add them with `wallprof import --spans FILE.csv`",
-                args.file.display()
-            )));
+        match &limit.on {
+            Limited::Span { kind, .. } if !run.spans.contains_key(kind) => {
+                return Err(Failure::failed(format!(
+                    "the limit on the span `{kind}` cannot be checked: there is no span of this kind in {}: \
+                     mark them in the program, or add them with `wallprof import --spans FILE.csv`",
+                    args.file.display()
+                )));
+            }
+            Limited::Meaning(name) if !run.meanings.contains_key(name) && !rules.can_mean(name) => {
+                return Err(Failure::usage(format!(
+                    "--max meaning:{name}: no wait of {} has this meaning, and no rule says it \
+                     (`wallprof waits` lists them)",
+                    args.file.display()
+                )));
+            }
+            _ => {}
         }
     }
     let (excused, refused) = excused(refused(&run, &args.no_findings), args.shared_machine);

@@ -85,6 +85,9 @@ pub const GRACE_PERIOD: &str = "RCU grace period";
 const FULL_QUEUE: &str = "full queue";
 pub const TURN: &str = "turn to wait for work";
 
+/// The meanings that no rule has to say: they follow from who ends the waits, or from what is at the other end.
+const WITHOUT_RULE: [&str; 8] = [LOCK, DISK, FILE_SERVER, FULL_QUEUE, TURN, ANSWER, CONNECTION, SPACE];
+
 /// The functions of waits in epoll: the C library's, and the kernel's.
 const EPOLL: [&str; 4] = ["epoll_wait", "epoll_pwait", "epoll_pwait2", "ep_poll"];
 

@@ -13,9 +13,11 @@ use std::sync::Arc;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
+use wallprof_model::event::Peer;
 use wallprof_model::profile::{ResolvedFrame, ResolvedStack};
 use wallprof_model::{FrameKind, Meaning, MeaningSource, SymbolLine};
 
+use super::WITHOUT_RULE;
 use super::words::{WordRule, WordText};
 use crate::by_stack::{ByFrame, ByStack};
 use crate::glob::{Glob, GlobError};
@@ -308,6 +310,14 @@ impl Rules {
 
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
+    }
+
+    /// Whether a wait can have the meaning of this name.
+    pub fn can_mean(&self, name: &str) -> bool {
+        WITHOUT_RULE.contains(&name)
+            || Peer::IDLE_NAMES.contains(&name)
+            || self.rules.iter().any(|rule| rule.meaning.name == name)
+            || self.words.iter().any(|word| word.meanings().any(|meaning| meaning.name == name))
     }
 
     /// The rules about waits that follow on sleeps.
@@ -606,6 +616,17 @@ mod tests {
     #[test]
     fn built_in_rules_are_rules() {
         assert!(Rules::built_in().unwrap().iter().count() > 0);
+    }
+
+    #[test]
+    fn names_that_waits_can_have_are_known() {
+        let mut rules = Rules::built_in().unwrap();
+        rules.prepend_file("[[wait]]\nname = 'shard lock'\nidle = false\nin = 'lock_shard'\n").unwrap();
+        // By a rule, by a word of PostgreSQL's, by who ends the waits, by what is at the other end, by the user.
+        for name in ["row lock", "IO: DataFileRead", "full queue", "answer", "client idle", "shard lock"] {
+            assert!(rules.can_mean(name), "{name}");
+        }
+        assert!(!rules.can_mean("rowlock") && !rules.can_mean(""));
     }
 
     #[test]

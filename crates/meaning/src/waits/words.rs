@@ -133,6 +133,12 @@ impl WordRule {
         self.values.len()
     }
 
+    /// What its values mean.
+    pub(super) fn meanings(&self) -> impl Iterator<Item = &Meaning> {
+        let of_patterns = self.patterns.iter().map(|(_, value)| value);
+        self.values.values().chain(of_patterns).map(|value| &*value.meaning)
+    }
+
     fn is_about(&self, module: &str) -> bool {
         self.modules.iter().zip(&self.globs).any(|(text, glob)| match text.contains('/') {
             true => glob.matches(module),

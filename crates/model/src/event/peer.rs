@@ -102,13 +102,17 @@ named! {
 }
 
 impl Peer {
+    /// The names of waits in which the thread is idle.
+    pub const IDLE_NAMES: [&str; 3] = ["client idle", "connections", "child's output"];
+
     /// What the wait is called if the thread is idle in it: between two requests of a client, before the next
     /// client, or while a child works.
     pub fn idle_name(&self) -> Option<&'static str> {
+        let [client_idle, connections, output] = Self::IDLE_NAMES;
         match (self.kind, self.awaited, self.role) {
-            (PeerKind::Tcp | PeerKind::Unix, Awaited::Data, Some(Role::Server)) => Some("client idle"),
-            (PeerKind::Tcp | PeerKind::Unix, Awaited::Connection, Some(Role::Server)) => Some("connections"),
-            (PeerKind::Pipe, Awaited::Data, _) if self.by_child => Some("child's output"),
+            (PeerKind::Tcp | PeerKind::Unix, Awaited::Data, Some(Role::Server)) => Some(client_idle),
+            (PeerKind::Tcp | PeerKind::Unix, Awaited::Connection, Some(Role::Server)) => Some(connections),
+            (PeerKind::Pipe, Awaited::Data, _) if self.by_child => Some(output),
             _ => None,
         }
     }

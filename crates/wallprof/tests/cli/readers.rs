@@ -190,3 +190,19 @@ fn check_excuses_on_a_shared_machine_what_the_machine_did() {
     assert_eq!([code(&quota, &[]), code(&quota, &["--shared-machine"])], [Some(5), Some(0)]);
     assert_eq!([code(&lock, &[]), code(&lock, &["--shared-machine"])], [Some(5), Some(5)]);
 }
+
+/// A limit on waits that do not occur holds, one on a name that no wait can have does not.
+#[test]
+fn check_refuses_a_meaning_that_nothing_has() {
+    let recording = stored::file(&stored::folder().join("causes/cxx-rwlock.cause.zst"));
+    let path = recording.path().to_str().unwrap().to_owned();
+    let check = |limit: &str| run(&["check", &path, "--max", limit]);
+    assert_eq!(check("meaning:row lock=0/s").status.code(), Some(0));
+    let refused = check("meaning:rowlock=0/s");
+    assert_eq!(refused.status.code(), Some(2));
+    let words = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        words.contains("--max meaning:rowlock: no wait of ") && words.contains("`wallprof waits`"),
+        "{words}"
+    );
+}
