@@ -18,7 +18,7 @@
 //! samples late in them. A loop under load may find the next events ready, and go on without a wait: its period is
 //! long, too, but its samples are in one callback and then in another. So nearly all of them must be in the same
 //! one, and there must be several. Nor may that one be what the thread does in its usual periods, too: then a long period
-//! may be many usual callbacks. Where each period is one turn of its loop (`--span loop`), all that is known. Before the first sample the thread may have been anywhere: the samples must
+//! may be many usual callbacks. With `--span loop` each period is one turn, and this condition does not apply. Before the first sample the thread may have been anywhere: the samples must
 //! stand for most of the time that it ran. A period that would be short if the hypervisor had run the thread all the
 //! time is none. Single periods are examples: the sums of all periods say how many there were.
 //!
@@ -29,7 +29,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use wallprof_analysis::spans::LongTurn;
 use wallprof_meaning::short_name;
 use wallprof_model::event::{Awaited, Peer, PeerKind};
 use wallprof_model::histogram::bucket_from_ns;
@@ -211,11 +210,7 @@ fn waiting_period<'e>(
     let own_ns = ns.saturating_sub(away.total_ns.saturating_sub(waited.total_ns));
     let long = Delays::of(cases.iter().map(|case| case.duration_ns()).filter(|ns| *ns >= SHORTEST_BLOCK_NS));
     let are_long = long.count > 0 && is_share(long.total_ns, 2, waited.total_ns);
-    let is_in = |turn: &LongTurn| turn.thread == thread && turn.start <= from && to <= turn.end;
-    let is_one = waited.total_ns >= SHORTEST_BLOCK_NS
-        && is_share(waited.total_ns, 2, own_ns)
-        && !are_long
-        && evidence.turns().is_none_or(|turns| turns.iter().any(is_in));
+    let is_one = waited.total_ns >= SHORTEST_BLOCK_NS && is_share(waited.total_ns, 2, own_ns) && !are_long;
     is_one.then_some(Block { cases, ns: own_ns, called, place })
 }
 
@@ -269,7 +264,7 @@ fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -
         let totals: Vec<_> = threads.iter().filter_map(|thread| evidence.thread(*thread)).collect();
         let inside = mostly_inside(&periods, &called.name);
         let share = (all.delays.total_ns, kept.total_ns);
-        if evidence.turns().is_none() && is_usual_work(&computed, share, &called, inside, evidence, loops) {
+        if !evidence.has_turns() && is_usual_work(&computed, share, &called, inside, evidence, loops) {
             return None;
         }
         let inside = inside.map(|function| format!(", inside {}", short_name(function)));
@@ -741,7 +736,7 @@ mod tests {
     }
 
     /// Twelve long periods in `rebuild`, and `usual` samples of `function` at other times beside ten of `tick`.
-    fn titles_beside_usual(usual: u64, functions: [&str; 2], turns: Option<Vec<LongTurn>>) -> Vec<String> {
+    fn titles_beside_usual(usual: u64, functions: [&str; 2], has_turns: bool) -> Vec<String> {
         let mut fixture = Fixture::new();
         (0..20).for_each(|turn| fixture.stall(idle(turn, "epoll_wait", 50)));
         for turn in 0..12 {
@@ -757,7 +752,7 @@ mod tests {
             let (thread, user, ns) = (ThreadKey(1), Some(stack(&functions)), count * 10 * MS);
             fixture.sums.push(SumRow { thread, loss: Loss::Usual, user, kernel: None, ns, count });
         }
-        fixture.turns = turns;
+        fixture.info.has_turns = has_turns;
         findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
     }
 
@@ -765,45 +760,20 @@ mod tests {
     fn usual_work_of_many_turns_is_no_callback_that_computes() {
         let of_the_callback = ["mix", "rebuild"];
         assert_eq!(
-            titles_beside_usual(13, of_the_callback, None),
+            titles_beside_usual(13, of_the_callback, false),
             [""; 0],
             "more than half of what is usual"
         );
         // Of twelve periods, 24 ms in all passed before the first samples.
-        assert_eq!(titles_beside_usual(12, of_the_callback, None).len(), 1, "less");
-        assert_eq!(titles_beside_usual(4, of_the_callback, None).len(), 1, "too few samples");
-        assert_eq!(titles_beside_usual(30, ["mix", "redraw"], None).len(), 1, "another callback");
+        assert_eq!(titles_beside_usual(12, of_the_callback, false).len(), 1, "less");
+        assert_eq!(titles_beside_usual(4, of_the_callback, false).len(), 1, "too few samples");
+        assert_eq!(titles_beside_usual(30, ["mix", "redraw"], false).len(), 1, "another callback");
         assert_eq!(
-            titles_beside_usual(30, ["look_up", "rebuild"], None).len(),
+            titles_beside_usual(30, ["look_up", "rebuild"], false).len(),
             1,
             "elsewhere in the callback"
         );
-        assert_eq!(titles_beside_usual(30, of_the_callback, Some(Vec::new())).len(), 1, "each is one turn");
-    }
-
-    #[test]
-    fn short_waits_of_several_turns_are_no_block() {
-        let titles = |turns: Option<Vec<LongTurn>>| -> Vec<String> {
-            let mut fixture = Fixture::new();
-            for turn in 0..20 {
-                fixture.stall(idle(turn, "epoll_wait", 50));
-                for part in 0..8 {
-                    let wait = block(turn * 8 + part, Reason::Network, 4);
-                    fixture.stall(at((turn * 100 + 60 + part * 4) * MS, wait));
-                }
-            }
-            fixture.turns = turns;
-            findings(&fixture.evidence()).into_iter().map(|found| found.title).collect()
-        };
-        let turn = |turn: u64| LongTurn {
-            thread: ThreadKey(1),
-            start: MonoNs((1_000 + turn * 100 + 60) * MS),
-            end: MonoNs((1_000 + turn * 100 + 92) * MS),
-        };
-        assert!(titles(None)[0].contains("epoll_wait 20 times, 640 ms in all"), "{:?}", titles(None));
-        assert_eq!(titles(Some(Vec::new())), [""; 0]);
-        let found = titles(Some((0..15).map(turn).collect()));
-        assert!(found[0].contains("epoll_wait 15 times, 480 ms in all"), "{found:?}");
+        assert_eq!(titles_beside_usual(30, of_the_callback, true).len(), 1, "each is one turn");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use wallprof_analysis::receive::{Backlog, backlog};
-use wallprof_analysis::spans::{LongPeriod, LongSum, LongTurn, OverBudget};
+use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget};
 use wallprof_meaning::by_stack::ByStack;
 use wallprof_meaning::interner::Interner;
 use wallprof_meaning::site::{self, Site, Sites};
@@ -73,7 +73,7 @@ pub struct Evidence {
     process_counters: HashMap<u32, Vec<CounterTrack>>,
     periods: Vec<Period>,
     long_sums: Vec<LongSum>,
-    turns: Option<Vec<LongTurn>>,
+    has_turns: bool,
     over_budget: Vec<OverBudget>,
     sums: Vec<Sum>,
     /// By start.
@@ -180,13 +180,11 @@ pub struct Surroundings<'r> {
     pub periods: &'r [LongPeriod],
     /// Those of which the periods are examples.
     pub long_sums: &'r [LongSum],
-    /// Where each busy period is one turn of a loop.
-    pub turns: Option<&'r [LongTurn]>,
     pub over_budget: &'r [OverBudget],
     /// Waits that [`reads_wait`](super::reads_wait) accepts, of threads that [lost enough](super::is_enough_lost) by them.
     /// Page faults, and calls of sched_yield, of threads that [lost much](super::is_much) by them. Where threads ran in
-    /// seconds in which their process [lost packets](super::times_of_drops). Where threads with long periods that ran
-    /// usually run.
+    /// seconds in which their process [lost packets](super::times_of_drops). The usual running
+    /// time of threads that ran in long periods.
     pub sums: &'r [SumRow],
 }
 
@@ -205,7 +203,6 @@ impl<'r> Surroundings<'r> {
             process_counters: &[],
             periods: &[],
             long_sums: &[],
-            turns: None,
             over_budget: &[],
             sums: &[],
         }
@@ -272,7 +269,7 @@ impl Collector {
             process_counters: by_process(around.process_counters, around.threads),
             periods,
             long_sums: around.long_sums.to_vec(),
-            turns: around.turns.map(<[LongTurn]>::to_vec),
+            has_turns: around.info.has_turns,
             over_budget: around.over_budget.to_vec(),
             sums,
             cases,
@@ -556,9 +553,9 @@ impl Evidence {
         self.long_sums.iter().filter(move |sum| sum.thread == thread)
     }
 
-    /// The long turns of all loops, where each busy period is a turn.
-    pub(super) fn turns(&self) -> Option<&[LongTurn]> {
-        self.turns.as_deref()
+    /// Whether each busy period is one turn of a loop.
+    pub(super) fn has_turns(&self) -> bool {
+        self.has_turns
     }
 
     /// Of threads that findings may be about.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use wallprof_analysis::spans::{LongPeriod, LongSum, LongTurn, OverBudget};
+use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget};
 use wallprof_model::counter::{Counter, CounterKind, CounterTrack, CounterUnit};
 use wallprof_model::event::{Access, DelayKind, Fault, KernelDelay, LedgerDelta, Mapping};
 use wallprof_model::profile::{
@@ -33,7 +33,6 @@ pub struct Fixture {
     pub process_counters: Vec<CounterTrack>,
     pub periods: Vec<LongPeriod>,
     pub long_sums: Vec<LongSum>,
-    pub turns: Option<Vec<LongTurn>>,
     pub over_budget: Vec<OverBudget>,
     pub sums: Vec<SumRow>,
     pub collector: Collector,
@@ -58,7 +57,6 @@ impl Fixture {
             process_counters: Vec::new(),
             periods: Vec::new(),
             long_sums: Vec::new(),
-            turns: None,
             over_budget: Vec::new(),
             sums: Vec::new(),
             collector: Collector::default(),
@@ -83,7 +81,6 @@ impl Fixture {
             process_counters,
             periods,
             long_sums,
-            turns,
             over_budget,
             sums,
         } = self;
@@ -99,7 +96,6 @@ impl Fixture {
             process_counters: &process_counters,
             periods: &periods,
             long_sums: &long_sums,
-            turns: turns.as_deref(),
             over_budget: &over_budget,
             sums: &sums,
         })

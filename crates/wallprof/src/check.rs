@@ -43,8 +43,8 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
             }
             Limited::Meaning(name) if !run.meanings.contains_key(name) && !rules.can_mean(name) => {
                 return Err(Failure::usage(format!(
-                    "--max meaning:{name}: no wait of {} has this meaning, and no rule says it \
-                     (`wallprof waits` lists them)",
+                    "--max meaning:{name}: no wait that made a thread late has this meaning in {}, and no rule gives \
+                     it: `wallprof waits` lists the rules",
                     args.file.display()
                 )));
             }

@@ -8,9 +8,7 @@ use std::ops::RangeBounds;
 use std::path::Path;
 
 use wallprof_analysis::blame::{Edge, Group, Waits};
-use wallprof_analysis::spans::{
-    LongPeriod, LongSum, LongTurn, OverBudget, long_periods, long_sums, long_turns, over_budget,
-};
+use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget, long_periods, long_sums, over_budget};
 use wallprof_findings::{
     Collector, Loss, SumRow, Surroundings, findings, is_enough_lost, is_much, reads_counter,
     reads_process_counter, reads_wait, times_of_drops,
@@ -90,7 +88,6 @@ pub struct Background {
     process_counters: Vec<CounterTrack>,
     periods: Vec<LongPeriod>,
     long_sums: Vec<LongSum>,
-    turns: Option<Vec<LongTurn>>,
     over_budget: Vec<OverBudget>,
     sums: Vec<SumRow>,
 }
@@ -103,7 +100,6 @@ impl Background {
         let spans: Vec<Span> = recording.spans()?.into_iter().map(|(_, span)| span).collect();
         let over_budget = over_budget(&info.budgets, &threads, &span_sums, &spans);
         let samples = recording.late_samples()?;
-        let turns = info.has_turns.then(|| long_turns(&spans));
         let periods = long_periods(&span_sums, &spans, &samples, |stack| recording.resolve(stack))?;
         let ledgers = threads.iter().map(|thread| (thread.info.key, &thread.ledger)).collect();
         let process_counters = counters.whole_of_processes(reads_process_counter)?;
@@ -122,7 +118,6 @@ impl Background {
             threads,
             periods,
             long_sums: long_sums(&span_sums),
-            turns,
             over_budget,
             interrupts: recording.interrupts()?,
             intrusions: recording.intrusions()?,
@@ -145,7 +140,6 @@ impl Background {
         self.process_counters.retain(|track| track.counter.thread.is_none_or(|key| threads.contains(&key)));
         self.periods.retain(|period| threads.contains(&period.thread));
         self.long_sums.retain(|sum| threads.contains(&sum.thread));
-        self.turns.iter_mut().for_each(|turns| turns.retain(|turn| threads.contains(&turn.thread)));
         self.sums.retain(|row| threads.contains(&row.thread));
     }
 
@@ -163,7 +157,6 @@ impl Background {
             process_counters: &self.process_counters,
             periods: &self.periods,
             long_sums: &self.long_sums,
-            turns: self.turns.as_deref(),
             over_budget: &self.over_budget,
             sums: &self.sums,
         }))
@@ -277,7 +270,7 @@ fn running_by_stack(
     Ok(rows)
 }
 
-/// The second in which the first busy period of each thread began that has a long one in which it ran.
+/// For each thread with a long period that has samples: the second of the thread's first busy period.
 fn first_seconds(
     spans: &[Span],
     periods: &[LongPeriod],
@@ -292,14 +285,14 @@ fn first_seconds(
 }
 
 /// Where these threads usually run: from the second after the first period on, since no period is known before, and not
-/// late in a period.
+/// late in a period. Nobody asks where each period is a turn.
 fn usual(
     recording: &Recording,
     info: &RecordingInfo,
     first: &HashMap<ThreadKey, EpochSecond>,
     late: &[LateSample],
 ) -> Result<Vec<SumRow>, Failure> {
-    let Some(from) = first.values().min() else { return Ok(Vec::new()) };
+    let Some(from) = first.values().min().filter(|_| !info.has_turns) else { return Ok(Vec::new()) };
     let is_wanted = |second: EpochSecond, thread| first.get(&thread).is_some_and(|first| second.0 > first.0);
     let mut rows = running_by_stack(recording, *from.., is_wanted)?;
     for sample in late.iter().filter(|sample| sample.is_running_in_period()) {

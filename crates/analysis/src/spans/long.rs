@@ -41,22 +41,6 @@ impl LongPeriod {
     }
 }
 
-/// A time of 10 ms or longer in which a loop did not return to its poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LongTurn {
-    pub thread: ThreadKey,
-    pub start: MonoNs,
-    pub end: MonoNs,
-}
-
-/// The long turns among the busy periods of a recording of which each is one turn (`--span loop`). `spans` come longest
-/// first.
-pub fn long_turns(spans: &[Span]) -> Vec<LongTurn> {
-    let long = spans.iter().take_while(|span| span.duration_ns() >= SHORTEST_NS);
-    let turns = long.filter(|span| span.source == SpanSource::Busy).take(2 * MOST);
-    turns.map(|&Span { thread, start, end, .. }| LongTurn { thread, start, end }).collect()
-}
-
 /// All periods of one thread and one bucket of lengths that are as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongSum {

@@ -14,7 +14,7 @@ mod words;
 pub use around::SpansAround;
 pub use join::ThreadPauses;
 pub use keep::kept;
-pub use long::{LongPeriod, LongSum, LongTurn, long_periods, long_sums, long_turns};
+pub use long::{LongPeriod, LongSum, long_periods, long_sums};
 pub use over_budget::{OverBudget, over_budget};
 pub use sums::{divided, sums};
 pub use tail::{Cause, Exemplar, Group, KindTail, LEAST_TAIL, LOWEST_TAIL, Means, TailOptions, Tails};

@@ -202,7 +202,8 @@ fn check_refuses_a_meaning_that_nothing_has() {
     assert_eq!(refused.status.code(), Some(2));
     let words = String::from_utf8_lossy(&refused.stderr);
     assert!(
-        words.contains("--max meaning:rowlock: no wait of ") && words.contains("`wallprof waits`"),
+        words.contains("--max meaning:rowlock: no wait that made a thread late ")
+            && words.contains("`wallprof waits`"),
         "{words}"
     );
 }

@@ -25,7 +25,7 @@ struct Request {
     /// Before and after the mark of the end.
     end_ns: u64,
     to_ns: u64,
-    /// For the lock.
+    /// For the lock, for the page, or until the neighbour was woken.
     waited_ns: u64,
     /// For a CPU, by the kernel's own sum.
     queued_ns: u64,
@@ -62,6 +62,8 @@ impl Request {
 const BUDGET_US: u64 = 700;
 /// How many ms the planted cause takes: more than what else makes requests slow.
 const PLANTED_MS: &str = "3";
+/// The mean of the planted waits, less those of other load that are in the tail, too.
+const LEAST_PLANTED_NS: i64 = 1_000_000;
 
 /// The log of the program, and the one kind of `tail --json`.
 struct Run {
@@ -176,6 +178,7 @@ impl Run {
         assert_eq!(fault["waker"]["comm"], "pager", "{fault}");
         let waited_ns = self.logged_excess(|request| request.waited_ns);
         let found_ns = self.state("fault_minor");
+        assert!(waited_ns >= LEAST_PLANTED_NS, "the page was there: {waited_ns}");
         let late_ns = self.state("runnable").max(0) + self.state("preempted").max(0) + self.state("unknown");
         let log = format!("{waited_ns}: {}", self.kind["difference"]);
         assert!(found_ns * 10 <= waited_ns * 11 && (found_ns + late_ns) * 10 >= waited_ns * 9, "{log}");
@@ -187,6 +190,7 @@ impl Run {
         self.planted("preempted");
         let waited_ns = self.logged_excess(|request| request.waited_ns);
         let found_ns = self.state("preempted");
+        assert!(waited_ns >= LEAST_PLANTED_NS, "the neighbour did not preempt: {waited_ns}");
         assert!(found_ns * 10 >= waited_ns * 9, "{waited_ns}: {}", self.kind["difference"]);
     }
 
