@@ -90,6 +90,12 @@ median() {
     sort -n | awk '{ number[NR] = $1 } END { print number[int((NR + 1) / 2)] }'
 }
 
+# The same, with the least and the most: 3 (2–7).
+median_and_range() {
+    sort -n | awk '{ number[NR] = $1 }
+        END { printf "%.4g (%.4g–%.4g)", number[int((NR + 1) / 2)], number[1], number[NR] }'
+}
+
 now_ms() {
     echo $(($(date +%s%N) / 1000000))
 }

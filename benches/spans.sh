@@ -55,12 +55,7 @@ record_load() { # LOAD [PER_SECOND] [-- OPTION…]
     wait "$recorder" || fail "$(tail -1 "$scratch/output")"
 }
 
-# The middle one of a column of numbers, with the least and the most.
-spread() { # FILE
-    sort -n "$1" | awk '{ number[NR] = $1 } END { printf "%.4g (%.4g–%.4g)", number[int((NR + 1) / 2)], number[1], number[NR] }'
-}
-
-# What was marked must be counted: appends both numbers to $scratch/counts.
+# What was marked must be counted: appends the number to $scratch/counts.
 check_count() {
     local marked counted
     marked=$(cut -d' ' -f1 "$scratch/line")
@@ -78,8 +73,8 @@ measure_marks() {
         record_load marks 5000000
         check_count
     done
-    print_fact 'a pair of marks, not recorded' "$(spread "$scratch/without")" ns
-    print_fact 'a pair of marks, recorded' "$(spread "$scratch/with")" ns
+    print_fact 'a pair of marks, not recorded' "$(median_and_range <"$scratch/without")" ns
+    print_fact 'a pair of marks, recorded' "$(median_and_range <"$scratch/with")" ns
     print_fact 'spans at 5 million a second, all counted' "$(awk '{ sum += $1 } END { print sum }' "$scratch/counts")" spans
 }
 
@@ -94,10 +89,10 @@ measure_busy() {
             sqlite3 "$scratch/spans.db" 'SELECT ifnull(sum(count), 0) FROM span_latency' >>"$scratch/periods.$name"
         done
     done
-    print_fact 'probes of a request, with busy periods' "$(spread "$scratch/idle")" ns
-    print_fact 'probes of a request, without' "$(spread "$scratch/not-idle")" ns
-    print_fact 'busy periods of a recording, with' "$(spread "$scratch/periods.idle")" periods
-    print_fact 'busy periods of a recording, without' "$(spread "$scratch/periods.not-idle")" periods
+    print_fact 'probes of a request, with busy periods' "$(median_and_range <"$scratch/idle")" ns
+    print_fact 'probes of a request, without' "$(median_and_range <"$scratch/not-idle")" ns
+    print_fact 'busy periods of a recording, with' "$(median_and_range <"$scratch/periods.idle")" periods
+    print_fact 'busy periods of a recording, without' "$(median_and_range <"$scratch/periods.not-idle")" periods
 }
 
 describe_machine

@@ -35,8 +35,7 @@ stop_watcher() {
 
 # The middle one of a column of FILE, with the least and the most.
 spread() { # FILE NAME
-    awk -v name="$2" '$1 == name { print $2 }' "$1" | sort -n | awk '
-        { value[NR] = $1 } END { printf "%.4g (%.4g–%.4g)", value[int((NR + 1) / 2)], value[1], value[NR] }'
+    awk -v name="$2" '$1 == name { print $2 }' "$1" | median_and_range
 }
 
 # Delays of a thread that wakes up every 200 µs, in µs: average and longest.

@@ -17,10 +17,11 @@
 //! What computes is found by busy periods that last much longer than the thread's others, and named by the
 //! samples late in them. A loop under load may find the next events ready, and go on without a wait: its period is
 //! long, too, but its samples are in one callback and then in another. So nearly all of them must be in the same
-//! one, and there must be several. Nor may that one be what the thread does in its usual periods, too: then a long period
-//! may be many usual callbacks. With `--span loop` each period is one turn, and this condition does not apply. Before the first sample the thread may have been anywhere: the samples must
-//! stand for most of the time that it ran. A period that would be short if the hypervisor had run the thread all the
-//! time is none. Single periods are examples: the sums of all periods say how many there were.
+//! one, and there must be several. Nor may the callback be what the thread does in its usual periods, too: then a
+//! long period may be many usual callbacks. With `--span loop` each period is one turn, and this condition does not
+//! apply. Before the first sample the thread may have been anywhere: the samples must stand for most of the time that
+//! it ran. A period that would be short if the hypervisor had run the thread all the time is none. Single periods are
+//! examples: the sums of all periods say how many there were.
 //!
 //! What a loop waits for before its thread ends, without another turn, is its own end: a pool that waits for its workers.
 //!
@@ -641,7 +642,7 @@ mod tests {
     }
 
     /// A loop of which one turn lasted for 370 ms.
-    struct SlowTurn {
+    struct LongTurn {
         meaning: &'static str,
         /// Samples of another callback than that of four.
         others: usize,
@@ -651,10 +652,10 @@ mod tests {
         stolen_ms: u64,
     }
 
-    const LONG_TURN: SlowTurn =
-        SlowTurn { meaning: "event loop", others: 1, sample_ms: 70, ran_ms: 370, stolen_ms: 0 };
+    const LONG_TURN: LongTurn =
+        LongTurn { meaning: "event loop", others: 1, sample_ms: 70, ran_ms: 370, stolen_ms: 0 };
 
-    impl SlowTurn {
+    impl LongTurn {
         fn titles(&self) -> Vec<String> {
             self.titles_of_all(&[])
         }
@@ -711,9 +712,9 @@ mod tests {
         assert!(found[0].starts_with("thread-1 of app did not return to epoll_wait "), "{found:#?}");
         let expected = "its event loop was running in the command keysCommand, inside stringmatch.";
         assert!(found[0].ends_with(expected), "{found:#?}");
-        assert_eq!(SlowTurn { meaning: CLIENT_IDLE, ..LONG_TURN }.titles(), [""; 0]);
-        assert_eq!(SlowTurn { others: 0, ..LONG_TURN }.titles(), [""; 0], "too few samples");
-        let went_on = SlowTurn { others: 2, ..LONG_TURN };
+        assert_eq!(LongTurn { meaning: CLIENT_IDLE, ..LONG_TURN }.titles(), [""; 0]);
+        assert_eq!(LongTurn { others: 0, ..LONG_TURN }.titles(), [""; 0], "too few samples");
+        let went_on = LongTurn { others: 2, ..LONG_TURN };
         assert_eq!(went_on.titles(), [""; 0], "the loop went on to another callback");
     }
 
@@ -846,9 +847,9 @@ mod tests {
 
     #[test]
     fn samples_late_in_a_turn_do_not_speak_for_its_beginning() {
-        assert_eq!(SlowTurn { sample_ms: 50, ..LONG_TURN }.titles(), [""; 0]);
+        assert_eq!(LongTurn { sample_ms: 50, ..LONG_TURN }.titles(), [""; 0]);
         assert_eq!(
-            SlowTurn { sample_ms: 50, ran_ms: 210, ..LONG_TURN }.titles().len(),
+            LongTurn { sample_ms: 50, ran_ms: 210, ..LONG_TURN }.titles().len(),
             1,
             "it hardly ran before"
         );
@@ -857,8 +858,8 @@ mod tests {
     /// The counters say how long the hypervisor did not run the CPU, but not when.
     #[test]
     fn turn_that_the_hypervisor_made_long_is_none() {
-        assert_eq!(SlowTurn { stolen_ms: 200, ..LONG_TURN }.titles().len(), 1, "it ran for 170 ms");
-        assert_eq!(SlowTurn { stolen_ms: 361, ..LONG_TURN }.titles(), [""; 0]);
+        assert_eq!(LongTurn { stolen_ms: 200, ..LONG_TURN }.titles().len(), 1, "it ran for 170 ms");
+        assert_eq!(LongTurn { stolen_ms: 361, ..LONG_TURN }.titles(), [""; 0]);
     }
 
     #[test]
