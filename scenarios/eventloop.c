@@ -4,7 +4,7 @@
 //   loop     run_loop → wait_for_requests (epoll_wait), and run_loop → serve_request, which takes some
 //            microseconds. With -b US every fiftieth request waits for so long: serve_request → back_off, or
 //            with -p serve_request → ask_backend, which polls for an answer that does not come
-//   client   sends a request every 2 ms: send_requests. With -n N it sends that many at once, and the loop
+//   client   sends a request every 2 ms (-e US: another time): send_requests. With -n N it sends that many at once, and the loop
 //            takes one of them in a turn, so that a poll returns at once while there are more. With -c US
 //            each request computes for so long, and only every hundredth time N come at once; with -l one
 //            comes then that computes N times as long
@@ -14,14 +14,13 @@
 //   {"event":"served", "tid", "requests", "blocked", "blocked_ns"}   requests, those that waited, and the
 //       time that these took by the thread's own clock
 // Options: -b US, how long every fiftieth request waits (default 0: none does); -p, it does so in poll; -n N;
-// -c US; -l.
+// -c US; -l; -e US.
 
 #include "truth.h"
 
 #include <poll.h>
 #include <sys/epoll.h>
 
-#define REQUEST_NS (2 * NS_PER_MS)
 #define JOB_NS (30 * NS_PER_MS)
 #define BLOCKED_EVERY 50
 #define BURST_EVERY 100
@@ -36,6 +35,7 @@ static double block_us;
 static bool polls;
 static double burst;
 static double compute_us;
+static double every_us = 2000;
 static bool in_one;
 static struct runner runners[3];
 static struct run run = {.scenario = "eventloop", .seconds = 10, .seed = 42};
@@ -103,7 +103,7 @@ static void add_job(bool last) {
 SHOWN static void send_requests(struct runner *self) {
     (void)self;
     for (uint64_t sent = 0; !run_is_over(); sent++) {
-        sleep_for(REQUEST_NS);
+        sleep_for((uint64_t)(every_us * NS_PER_US));
         bool is_burst = burst > 1 && (compute_us == 0 || sent % BURST_EVERY == BURST_EVERY - 1);
         ssize_t count = is_burst && !in_one ? (ssize_t)burst : 1;
         const char *sends = is_burst && in_one ? "l" : "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr";
@@ -146,9 +146,10 @@ int main(int argc, char **argv) {
                                      {.letter = 'p', .flag = &polls},
                                      {.letter = 'n', .argument = "N", .number = &burst},
                                      {.letter = 'c', .argument = "US", .number = &compute_us},
-                                     {.letter = 'l', .flag = &in_one}};
+                                     {.letter = 'l', .flag = &in_one},
+                                     {.letter = 'e', .argument = "US", .number = &every_us}};
     int ends[2];
-    take_options(argc, argv, &run, own, 5);
+    take_options(argc, argv, &run, own, 6);
     if (burst > 32)
         die("-n takes at most 32", EINVAL);
     if (pipe(ends) != 0)
