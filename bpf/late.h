@@ -14,8 +14,10 @@ ALWAYS_INLINE void emit_late(struct thread_state *t, u64 at, u32 what, u64 ns, u
                              u64 kernel_stack, u32 within) {
     struct late_record *record = reserve_example(sizeof(*record));
 
-    if (!record)
+    if (!record) {
+        lose(LOSS_LATE);
         return;
+    }
     record->type = RECORD_LATE;
     record->key = t->key;
     record->at = at;

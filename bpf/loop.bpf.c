@@ -73,7 +73,7 @@ GLOBAL int end_turn(struct thread_state *t, u64 place, u32 found, u64 now) {
     charge_run(t, now);
     if (t->busy_from < t->since)
         count_span(t);
-    start_period(t, t->since, 0);
+    start_period(t, place, t->since, 0);
     t->busy_after_nothing = !found;
     return 0;
 }

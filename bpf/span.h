@@ -32,20 +32,27 @@ const struct late_record empty_late = {.type = RECORD_LATE};
 const struct span_value no_periods = {};
 
 /* Whether the thread's place `number` is idle. Verdicts are looked up once a second and place: a thread waits
- * at few places. */
+ * at few places. Where a place is no longer idle, or forgotten, the period that is open is not counted: how
+ * many waits for work it has had is not known. */
 GLOBAL int is_idle_place(struct thread_state *t, u64 number) {
     struct known_place *known;
     struct wait_place *place;
+    bool was_idle;
 
     if (!t)
         return 0;
     known = &t->known_places[(number >> 32) & (KNOWN_PLACES - 1)];
     if (likely(known->number == number && known->second == t->second))
         return known->is_idle;
+    was_idle = number == t->busy_place || (known->number == number && known->is_idle);
     place = bpf_map_lookup_elem(&places, &number);
     known->number = number;
     known->second = t->second;
-    known->is_idle = place && place->verdict == PLACE_IDLE;
+    known->is_idle = place && (place->verdict == PLACE_IDLE || place->verdict == PLACE_IDLE_ASKED);
+    if (unlikely(was_idle && !known->is_idle) && t->busy_from) {
+        lose(LOSS_PERIODS_ABANDONED);
+        t->busy_from = 0;
+    }
     return known->is_idle;
 }
 
@@ -209,12 +216,14 @@ NOINLINE int find_place(struct task_struct *task, struct thread_state *t) {
     return 0;
 }
 
-/* A period begins `awake` ns ago, at a wakeup. The ledger is complete up to `now`. */
-GLOBAL int start_period(struct thread_state *t, u64 now, u64 awake) {
+/* A period begins `awake` ns ago, at a wakeup, after a wait at `place`. The ledger is complete up to `now`.
+ */
+GLOBAL int start_period(struct thread_state *t, u64 place, u64 now, u64 awake) {
     if (!t)
         return 0;
     t->idle = false;
     t->busy_from = now - awake;
+    t->busy_place = place;
     t->busy_after_nothing = false;
     keep_states(&t->busy_states, &t->ledger);
     t->busy_states.runnable -= awake;
@@ -228,7 +237,7 @@ ALWAYS_INLINE void start_busy(struct task_struct *task, struct thread_state *t, 
     if (unlikely(!t->place) && !stacks_at_switch_out)
         find_place(task, t);
     if (t->idle || (!is_kernel_only(task) && is_idle_place(t, t->place))) {
-        start_period(t, now, awake);
+        start_period(t, t->place, now, awake);
         t->busy_in_call = true;
     }
 }

@@ -119,6 +119,7 @@ struct thread_state {
     u8 polled;       /* POLLED_…: of the present wait, for polled_fd */
     u32 polled_fd;
     u64 busy_from;           /* start of the busy period, span.h; 0: none yet */
+    u64 busy_place;          /* where the wait was that ended then */
     bool idle;               /* the present wait is at an idle place */
     bool busy_in_call;       /* of the busy period, loop.bpf.c: no poll has returned since its start */
     bool busy_after_nothing; /* and this one: it started with a poll that found nothing */

@@ -75,7 +75,7 @@ GLOBAL int place_is_emitted(struct thread_state *t) {
     place = bpf_map_lookup_elem(&places, &number);
     if (!place)
         return meet_place(number);
-    if (place->verdict != PLACE_UNKNOWN)
+    if (place->verdict != PLACE_UNKNOWN && place->verdict != PLACE_IDLE_ASKED)
         return place->verdict == PLACE_NOT_IDLE;
     if (place->sent >= FIRST_WAITS || !take_first_wait())
         return 0;

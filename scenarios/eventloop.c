@@ -4,7 +4,8 @@
 //   loop     run_loop → wait_for_requests (epoll_wait), and run_loop → serve_request, which takes some
 //            microseconds. With -b US every fiftieth request waits for so long: serve_request → back_off, or
 //            with -p serve_request → ask_backend, which polls for an answer that does not come
-//   client   sends a request every 2 ms (-e US: another time): send_requests. With -n N it sends that many at once, and the loop
+//   client   sends a request every 2 ms (-e US: another time): send_requests. With -n N it sends that many at
+//   once, and the loop
 //            takes one of them in a turn, so that a poll returns at once while there are more. With -c US
 //            each request computes for so long, and only every hundredth time N come at once; with -l one
 //            comes then that computes N times as long

@@ -193,8 +193,9 @@ struct fault_facts {
 enum place_verdict {
     PLACE_UNKNOWN = 0,
     PLACE_IDLE = 1,
-    PLACE_NOT_IDLE = 2, /* they wait for each other, as for a lock */
-    PLACE_NO_LOCK = 3,  /* of a wait whose value alone says that it is for a lock: it is for none */
+    PLACE_NOT_IDLE = 2,   /* they wait for each other, as for a lock */
+    PLACE_NO_LOCK = 3,    /* of a wait whose value alone says that it is for a lock: it is for none */
+    PLACE_IDLE_ASKED = 4, /* it was idle: whether it still is, its waits, one by one again, have to say */
 };
 
 struct wait_place {
@@ -644,7 +645,9 @@ enum loss {
     LOSS_ENDS_FULL = 15,         /* ends of threads that found a full ring */
     LOSS_PROBED_SPANS = 16,      /* spans of --span that found a full ring, or no memory for their start */
     LOSS_SPANS_WITHOUT_END = 17, /* spans of --span that began again before their end */
-    LOSSES = 18,
+    LOSS_LATE = 18,              /* samples and waits late in spans that found a full ring */
+    LOSS_PERIODS_ABANDONED = 19,
+    LOSSES = 20,
 };
 
 /* A glob over names as an automaton, one bit a state. State i: i characters are matched. */

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{ClockAnchor, MonoNs};
 use wallprof_probe::bpf::{
     constants as c, cross_call_key, cross_call_value, interrupt_key, latency_key, latency_value,
@@ -16,6 +15,7 @@ use wallprof_probe::bpf::{
 use wallprof_probe::{Inbox, KernelCounts, MarkSlot, ProbeError, Probes, RunQueue, clock};
 
 use crate::known::exists;
+use crate::places::SentVerdict;
 
 /// Callback for one row of a map. The row is deleted when it returns true: rows of past seconds only.
 pub type TakeRow<'a, K, V> = &'a mut dyn FnMut(&K, &V) -> bool;
@@ -39,7 +39,7 @@ pub trait KernelSide {
     /// Shorter waits are only counted.
     fn set_thresholds(&mut self, stall_ns: u64, voluntary_stall_ns: u64);
     /// Sets the verdicts of places, by `stall_record::place`.
-    fn set_place_verdicts(&mut self, verdicts: &[(u64, PlaceVerdict)]);
+    fn set_place_verdicts(&mut self, verdicts: &[(u64, SentVerdict)]);
     /// Waits at these sites, which the records of waits for locks have as places, are for no lock.
     fn set_no_locks(&mut self, sites: &[u64]);
     /// Forgets places, whose threads are gone.
@@ -145,11 +145,12 @@ impl KernelSide for Probes {
         Probes::set_thresholds(self, stall_ns, voluntary_stall_ns);
     }
 
-    fn set_place_verdicts(&mut self, verdicts: &[(u64, PlaceVerdict)]) {
+    fn set_place_verdicts(&mut self, verdicts: &[(u64, SentVerdict)]) {
         let code = |verdict| match verdict {
-            PlaceVerdict::Unknown => c::PLACE_UNKNOWN,
-            PlaceVerdict::Idle => c::PLACE_IDLE,
-            PlaceVerdict::NotIdle => c::PLACE_NOT_IDLE,
+            SentVerdict::Unknown => c::PLACE_UNKNOWN,
+            SentVerdict::Idle => c::PLACE_IDLE,
+            SentVerdict::IdleAsked => c::PLACE_IDLE_ASKED,
+            SentVerdict::NotIdle => c::PLACE_NOT_IDLE,
         };
         let codes: Vec<_> = verdicts.iter().map(|(key, verdict)| (*key, code(*verdict) as u32)).collect();
         Probes::set_place_verdicts(self, &codes);

@@ -98,6 +98,18 @@ impl Spot {
     }
 }
 
+/// What the kernel side gets to know of a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SentVerdict {
+    #[default]
+    Unknown,
+    Idle,
+    /// It was idle, and is taken for that for a while, in which its waits are emitted one by one again: a busy period that
+    /// is open would go on through all waits for work.
+    IdleAsked,
+    NotIdle,
+}
+
 /// A wait that was emitted by itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MetWait {
@@ -158,7 +170,7 @@ struct Key {
     is_inner: Option<bool>,
     met: u64,
     /// The last verdict that the kernel side got, and when.
-    known: PlaceVerdict,
+    known: SentVerdict,
     known_at: u64,
 }
 
@@ -211,7 +223,7 @@ impl Places {
 
     /// A thread waits at a place, for which the kernel side has this number.
     pub fn meet(&mut self, number: u64, thread: u32, wait: MetWait, now: u64) {
-        let fresh = Key { thread, wait, is_inner: None, met: now, known: PlaceVerdict::Unknown, known_at: 0 };
+        let fresh = Key { thread, wait, is_inner: None, met: now, known: SentVerdict::Unknown, known_at: 0 };
         let known = self.keys.entry(number).or_insert(fresh);
         if known.wait.spot != wait.spot {
             known.is_inner = None;
@@ -453,26 +465,32 @@ impl Places {
     /// The verdicts that the kernel side does not know. A thread whose idle place a rule knows has no other that was
     /// only learned: what it waits for elsewhere, a command that sleeps, say, is a part of its work. So is what
     /// it waits for inside of what its loop calls.
-    pub fn take_unsent_verdicts(&mut self, now: u64) -> Vec<(u64, PlaceVerdict)> {
+    pub fn take_unsent_verdicts(&mut self, now: u64) -> Vec<(u64, SentVerdict)> {
         let is_ruled_idle = |key: &&Key| key.wait.ruled == Some(PlaceVerdict::Idle);
         let known: HashSet<u32> = self.keys.values().filter(is_ruled_idle).map(|key| key.thread).collect();
+        let is_work = |key: &Key| {
+            key.wait.ruled.is_none() && (known.contains(&key.thread) || key.is_inner == Some(true))
+        };
         let mut unsent = Vec::new();
         for (number, key) in &self.keys {
             let verdict = match self.verdict_of_key(key) {
-                PlaceVerdict::Idle
-                    if key.wait.ruled.is_none()
-                        && (known.contains(&key.thread) || key.is_inner == Some(true)) =>
-                {
-                    PlaceVerdict::Unknown
-                }
-                verdict => verdict,
+                PlaceVerdict::NotIdle => SentVerdict::NotIdle,
+                _ if is_work(key) => SentVerdict::Unknown,
+                PlaceVerdict::Idle => SentVerdict::Idle,
+                PlaceVerdict::Unknown => match key.known {
+                    SentVerdict::Idle => SentVerdict::IdleAsked,
+                    SentVerdict::IdleAsked if now.saturating_sub(key.known_at) < REVIEW_NS => {
+                        SentVerdict::IdleAsked
+                    }
+                    _ => SentVerdict::Unknown,
+                },
             };
-            let may_be_forgotten = verdict != PlaceVerdict::Unknown
+            let may_be_forgotten = matches!(verdict, SentVerdict::Idle | SentVerdict::NotIdle)
                 && key.met == now
                 && now.saturating_sub(key.known_at) >= REPEAT_NS;
             let is_reviewed = || {
                 let place = key.wait.spot.and_then(|spot| self.places.get(&spot.place));
-                verdict == PlaceVerdict::Unknown && place.is_some_and(|place| place.reviewed > key.known_at)
+                verdict == SentVerdict::Unknown && place.is_some_and(|place| place.reviewed > key.known_at)
             };
             if verdict != key.known || may_be_forgotten || is_reviewed() {
                 unsent.push((*number, verdict));
@@ -816,11 +834,11 @@ mod tests {
             add_second(&mut places, &workers(second));
             judge(&mut places, second * SECOND);
         }
-        assert_eq!(places.take_unsent_verdicts(4 * SECOND), [(7, PlaceVerdict::Idle)]);
+        assert_eq!(places.take_unsent_verdicts(4 * SECOND), [(7, SentVerdict::Idle)]);
         // From now on the kernel side emits none one by one.
         let waits = [(2, 10, Some(1), 40, 10), (3, 10, Some(2), 40, 10)];
         let mut sent = Vec::new();
-        for second in 5..=60 {
+        for second in 5..=70 {
             judged(&mut places, second * SECOND, &waits);
             sent.extend(
                 places
@@ -829,8 +847,16 @@ mod tests {
                     .map(|(_, verdict)| (second, verdict)),
             );
         }
-        assert_eq!(sent.first().map(|(_, verdict)| *verdict), Some(PlaceVerdict::Unknown), "{sent:?}");
-        assert!((30..=35).contains(&sent[0].0), "{sent:?}");
+        let [(asked, SentVerdict::IdleAsked), (given_up, SentVerdict::Unknown), ..] = sent[..] else {
+            panic!("{sent:?}");
+        };
+        assert!((30..=35).contains(&asked) && given_up == asked + 30, "{sent:?}");
+        // Its waits, one by one, say the same as before.
+        for second in 71..=74 {
+            add_second(&mut places, &workers(second));
+            judge(&mut places, second * SECOND);
+        }
+        assert_eq!(places.take_unsent_verdicts(74 * SECOND), [(7, SentVerdict::Idle)]);
     }
 
     #[test]
@@ -858,15 +884,15 @@ mod tests {
     fn rule_goes_before_what_is_learned() {
         let mut places = Places::default();
         places.meet(7, 1, met(None, Some(PlaceVerdict::Idle)), SECOND);
-        assert_eq!(places.take_unsent_verdicts(SECOND), [(7, PlaceVerdict::Idle)], "at once");
+        assert_eq!(places.take_unsent_verdicts(SECOND), [(7, SentVerdict::Idle)], "at once");
         places.meet(8, 2, met(Some(spot(10, 1)), Some(PlaceVerdict::NotIdle)), SECOND);
         judged(&mut places, SECOND, &[(2, 10, Some(9), 5, 30)]);
-        assert_eq!(places.take_unsent_verdicts(SECOND), [(8, PlaceVerdict::NotIdle)]);
+        assert_eq!(places.take_unsent_verdicts(SECOND), [(8, SentVerdict::NotIdle)]);
         assert_eq!(of_key(&places, 8), PlaceVerdict::NotIdle);
         places.meet(7, 1, met(None, Some(PlaceVerdict::Idle)), 20 * SECOND);
         assert_eq!(
             places.take_unsent_verdicts(20 * SECOND),
-            [(7, PlaceVerdict::Idle)],
+            [(7, SentVerdict::Idle)],
             "it may be forgotten there"
         );
     }
@@ -879,19 +905,19 @@ mod tests {
             places.meet(10 + u64::from(thread), thread, met(Some(spot(10, 1)), None), SECOND);
         }
         judged(&mut places, SECOND, &[(1, 10, None, 5, 40), (2, 10, None, 5, 40)]);
-        let sorted = |mut verdicts: Vec<(u64, PlaceVerdict)>| {
+        let sorted = |mut verdicts: Vec<(u64, SentVerdict)>| {
             verdicts.sort_unstable_by_key(|(number, _)| *number);
             verdicts
         };
         assert_eq!(
             sorted(places.take_unsent_verdicts(SECOND)),
-            [(11, PlaceVerdict::Idle), (12, PlaceVerdict::Idle)]
+            [(11, SentVerdict::Idle), (12, SentVerdict::Idle)]
         );
         places.meet(7, 1, met(None, Some(PlaceVerdict::Idle)), 2 * SECOND);
         judged(&mut places, 2 * SECOND, &[(1, 10, None, 5, 40), (2, 10, None, 5, 40)]);
         assert_eq!(
             sorted(places.take_unsent_verdicts(2 * SECOND)),
-            [(7, PlaceVerdict::Idle), (11, PlaceVerdict::Unknown)],
+            [(7, SentVerdict::Idle), (11, SentVerdict::Unknown)],
             "thread 2 has no such place"
         );
     }
@@ -903,7 +929,7 @@ mod tests {
         reason: Reason,
         poll: usize,
         wait: [Option<usize>; 2],
-    ) -> [Vec<(u64, PlaceVerdict)>; 2] {
+    ) -> [Vec<(u64, SentVerdict)>; 2] {
         const POLL: u64 = 10;
         const WAIT: u64 = 20;
         let mut places = Places::default();
@@ -932,19 +958,19 @@ mod tests {
 
     #[test]
     fn wait_inside_of_what_a_loop_calls_is_work() {
-        let work = [vec![(7, PlaceVerdict::Idle)], vec![]];
+        let work = [vec![(7, SentVerdict::Idle)], vec![]];
         for reason in [Reason::Sleep, Reason::Poll, Reason::Wait, Reason::Child] {
             assert_eq!(of_loop(true, reason, 1, [Some(3); 2]), work, "{reason:?}");
         }
         assert_eq!(of_loop(false, Reason::Sleep, 1, [Some(3); 2]), work);
         let [first, then] = of_loop(true, Reason::Sleep, 1, [None, Some(3)]);
-        assert_eq!(first, [(7, PlaceVerdict::Idle), (8, PlaceVerdict::Idle)], "names are still to come");
-        assert_eq!(then, [(8, PlaceVerdict::Unknown)]);
+        assert_eq!(first, [(7, SentVerdict::Idle), (8, SentVerdict::Idle)], "names are still to come");
+        assert_eq!(then, [(8, SentVerdict::Unknown)]);
     }
 
     #[test]
     fn wait_that_is_no_further_in_than_a_poll_is_idle() {
-        let both = [vec![(7, PlaceVerdict::Idle), (8, PlaceVerdict::Idle)], vec![]];
+        let both = [vec![(7, SentVerdict::Idle), (8, SentVerdict::Idle)], vec![]];
         for (poll, wait) in [(3, 1), (1, 1), (0, 0)] {
             assert_eq!(of_loop(true, Reason::Sleep, poll, [Some(wait); 2]), both, "{poll} {wait}");
         }
@@ -964,17 +990,13 @@ mod tests {
         assert_eq!(places.take_unsent_verdicts(SECOND), [], "unknown is what it assumes");
         add_second(&mut places, &lock(0));
         judge(&mut places, SECOND);
-        assert_eq!(places.take_unsent_verdicts(SECOND), [(77, PlaceVerdict::NotIdle)]);
+        assert_eq!(places.take_unsent_verdicts(SECOND), [(77, SentVerdict::NotIdle)]);
         assert_eq!(places.take_unsent_verdicts(2 * SECOND), []);
         places.meet(78, 2, met(Some(spot(10, 1)), None), 3 * SECOND);
-        assert_eq!(
-            places.take_unsent_verdicts(3 * SECOND),
-            [(78, PlaceVerdict::NotIdle)],
-            "another thread's"
-        );
+        assert_eq!(places.take_unsent_verdicts(3 * SECOND), [(78, SentVerdict::NotIdle)], "another thread's");
         assert_eq!(places.take_unsent_verdicts(30 * SECOND), [], "not used meanwhile");
         places.meet(77, 1, met(Some(spot(10, 1)), None), 31 * SECOND);
-        assert_eq!(places.take_unsent_verdicts(31 * SECOND), [(77, PlaceVerdict::NotIdle)]);
+        assert_eq!(places.take_unsent_verdicts(31 * SECOND), [(77, SentVerdict::NotIdle)]);
         assert_eq!(
             (of_key(&places, 77), of_key(&places, 79)),
             (PlaceVerdict::NotIdle, PlaceVerdict::Unknown)

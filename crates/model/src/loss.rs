@@ -80,6 +80,11 @@ losses! {
          second way out that has no probe";
     SpanProbesRemoved, "span_probes_removed",
         "options --span whose probes were removed while recording, because they were hit too often";
+    LateSamplesLost, "late_samples_lost",
+        "samples and waits late in spans that found a full buffer between the kernel and the recorder: the causes \
+         of a tail are from the others";
+    PeriodsAbandoned, "periods_abandoned",
+        "busy periods that were not counted, because a wait for work of their thread was no longer known as one";
     KernelLossUnknown, "kernel_loss_unknown",
         "losses that the kernel side counted under a number that this program does not know";
     RecordsUnknown, "records_unknown",

@@ -57,6 +57,8 @@ fn loss_from_code(code: u64) -> Loss {
         c::LOSS_OVER_BUDGET => Loss::SpansOverBudgetLeftOut,
         c::LOSS_PROBED_SPANS => Loss::ProbedSpansLost,
         c::LOSS_SPANS_WITHOUT_END => Loss::ProbedSpansWithoutEnd,
+        c::LOSS_LATE => Loss::LateSamplesLost,
+        c::LOSS_PERIODS_ABANDONED => Loss::PeriodsAbandoned,
         _ => Loss::KernelLossUnknown,
     }
 }

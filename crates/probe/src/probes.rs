@@ -197,9 +197,10 @@ impl Probes {
     }
 
     /// Sets the verdicts of places, [`stall_record::place`] → `PLACE_…`. A place that the kernel side has no
-    /// memory for stays unknown. One that becomes unknown emits its first waits again.
+    /// memory for stays unknown. One that becomes unknown, or is asked for, emits its first waits again.
     pub fn set_place_verdicts(&mut self, verdicts: &[(u64, u32)]) {
-        let sent = |verdict| if verdict == c::PLACE_UNKNOWN as u32 { 0 } else { c::FIRST_WAITS as u32 };
+        let is_asked = |verdict| [c::PLACE_UNKNOWN, c::PLACE_IDLE_ASKED].contains(&u64::from(verdict));
+        let sent = |verdict| if is_asked(verdict) { 0 } else { c::FIRST_WAITS as u32 };
         let place = |verdict| wait_place { sent: sent(verdict), verdict };
         for (key, verdict) in verdicts {
             let _ = self.skeleton.maps.places.update(

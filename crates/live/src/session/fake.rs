@@ -11,7 +11,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use wallprof_model::event::PlaceVerdict;
 use wallprof_model::{ClockAnchor, EpochNs, MonoNs, Reason};
 use wallprof_probe::bpf::{
     constants as c, cross_call_key, cross_call_value, interrupt_key, latency_key, latency_value, ledger,
@@ -21,6 +20,7 @@ use wallprof_probe::bpf::{
 use wallprof_probe::{Inbox, KernelCounts, MarkSlot, ProbeError, RunQueue};
 
 use crate::kernel_side::{KernelSide, TakeRow};
+use crate::places::SentVerdict;
 
 pub const TICK_NS: u64 = 100_000_000;
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -46,7 +46,7 @@ pub struct World {
     /// Shorter waits on condition variables are emitted only if their place says so.
     pub voluntary_ns: u64,
     pub first_waits_left: u32,
-    verdicts: HashMap<u64, PlaceVerdict>,
+    verdicts: HashMap<u64, SentVerdict>,
     /// Sites of waits that are for no lock.
     pub no_locks: Vec<u64>,
     /// Waits that were emitted because their place is unknown.
@@ -223,13 +223,15 @@ impl World {
         }
         let sent = self.sent.entry(stall.place).or_default();
         match self.verdicts.get(&stall.place).copied().unwrap_or_default() {
-            PlaceVerdict::NotIdle => true,
-            PlaceVerdict::Unknown if *sent < c::FIRST_WAITS && self.first_waits_left > 0 => {
+            SentVerdict::NotIdle => true,
+            SentVerdict::Unknown | SentVerdict::IdleAsked
+                if *sent < c::FIRST_WAITS && self.first_waits_left > 0 =>
+            {
                 *sent += 1;
                 self.first_waits_left -= 1;
                 true
             }
-            PlaceVerdict::Unknown | PlaceVerdict::Idle => false,
+            _ => false,
         }
     }
 
@@ -400,11 +402,12 @@ impl KernelSide for FakeKernel {
 
     fn set_thresholds(&mut self, _: u64, _: u64) {}
 
-    fn set_place_verdicts(&mut self, verdicts: &[(u64, PlaceVerdict)]) {
+    fn set_place_verdicts(&mut self, verdicts: &[(u64, SentVerdict)]) {
         let mut world = self.0.borrow_mut();
         for (key, verdict) in verdicts {
             world.verdicts.insert(*key, *verdict);
-            world.sent.insert(*key, if *verdict == PlaceVerdict::Unknown { 0 } else { c::FIRST_WAITS });
+            let is_asked = matches!(verdict, SentVerdict::Unknown | SentVerdict::IdleAsked);
+            world.sent.insert(*key, if is_asked { 0 } else { c::FIRST_WAITS });
         }
     }
 

@@ -8,6 +8,8 @@ use crate::timeline::{Outcome, Timeline};
 const POLL: i32 = 7;
 const NANOSLEEP: i32 = 35;
 const LOSS_SPANS_FULL: i64 = 13;
+const LOSS_LATE: i64 = 18;
+const LOSS_PERIODS_ABANDONED: i64 = 19;
 
 /// The first thread waits for work in poll. `returns` are the ticks at which one of its polls returns, and how many
 /// events it has found.
@@ -90,6 +92,37 @@ fn wait_for_work_elsewhere_is_no_wait_in_the_poll_that_follows() {
     let both =
         format!("at 0 idle 0 {NANOSLEEP}\nat 0 idle 0 {POLL}\nat 6 set cpu_now 0\nat 6 returned {POLL} 1");
     assert_eq!(periods(&Timeline::new("a: RssRRRRRRppR").with(&both)), ["3..6 cpu 3", "6..9 cpu 3"]);
+}
+
+/// Ten ticks are a second, in which the kernel side looks up once whether a place is idle.
+#[test]
+fn no_period_goes_on_through_waits_at_a_place_that_is_no_longer_idle() {
+    let of_seconds = |verdict: &str| {
+        let verdicts = format!("at 0 idle 0 {POLL}\nat 9 {verdict} 0 {POLL}\nat 19 idle 0 {POLL}");
+        let timeline = Timeline::new(&format!("a: R{}R", "ppRRR".repeat(7))).with(&verdicts);
+        let timeline = timeline.ticks_of(100_000_000);
+        (periods(&timeline), run(&timeline).losses(LOSS_PERIODS_ABANDONED))
+    };
+    let all = ["3..6 cpu 3", "8..11 cpu 3", "13..16 cpu 3", "18..21 cpu 3", "23..26 cpu 3", "28..31 cpu 3"]
+        .map(String::from);
+    assert_eq!(of_seconds("idle"), (all.to_vec(), 0));
+    assert_eq!(of_seconds("asked"), (all.to_vec(), 0), "it still is idle as far as is known");
+    assert_eq!(
+        of_seconds("unknown"),
+        (["3..6 cpu 3", "23..26 cpu 3", "28..31 cpu 3"].map(String::from).to_vec(), 1)
+    );
+}
+
+#[test]
+fn wait_late_in_a_period_that_finds_a_full_ring_is_counted() {
+    let text = format!("a: R{}ppRRRRRLLwRRRppR", "ppRRR".repeat(3));
+    let of = |used: u32| {
+        run(&Timeline::new(&text).with(&format!(
+            "at 0 idle 0 {POLL}\nat 0 set min_stall_ns 1000000000\nat 17 set ring_used {used}"
+        )))
+        .losses(LOSS_LATE)
+    };
+    assert_eq!((of(0), of(80)), (0, 1));
 }
 
 #[test]

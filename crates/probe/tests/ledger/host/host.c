@@ -590,9 +590,9 @@ static void limit_map(const char *name, u32 capacity) {
     }
 }
 
-/* As user space does once it has found that the thread waits for work in this system call. */
-static void set_idle(struct host_task *of, s32 syscall) {
-    struct wait_place place = {.verdict = PLACE_IDLE};
+/* As user space does once it has found whether the thread waits for work in this system call. */
+static void set_verdict(struct host_task *of, s32 syscall, u32 verdict) {
+    struct wait_place place = {.verdict = verdict};
     u64 number = place_of(&of->task, &of->state, syscall);
 
     bpf_map_update_elem(&places, &number, &place, BPF_ANY);
@@ -677,7 +677,11 @@ static void command(char *line) {
                      "trace")) /* task, enum trace_access and bytes of an entry << 8, address or distance */
         set_trace(of, (u8)b, b >> 8, c);
     else if (!strcmp(verb, "idle")) /* task, system call */
-        set_idle(of, (s32)b);
+        set_verdict(of, (s32)b, PLACE_IDLE);
+    else if (!strcmp(verb, "asked"))
+        set_verdict(of, (s32)b, PLACE_IDLE_ASKED);
+    else if (!strcmp(verb, "unknown"))
+        set_verdict(of, (s32)b, PLACE_UNKNOWN);
     else if (!strcmp(verb, "returned")) { /* system call, result; of the current task */
         current[cpu_now]->regs.orig_ax = a;
         on_system_call_end(arguments((u64)&current[cpu_now]->regs, b, 0, 0));
