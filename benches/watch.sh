@@ -9,8 +9,8 @@
 #           interleaved
 #   idle    CPU time of `watch -a` for a minute in which nothing else is done, from half a minute after its start on, and its
 #           memory
-#   views   CPU time of `watch -a` and `top -a` side by side, their children included, for two minutes in which nothing
-#           else is done and for some of `perf bench sched pipe`, from half a minute after their start on
+#   views   CPU time of `watch -a` and `top -a` side by side, their children included, for rounds of half a minute in which
+#           nothing else is done and for rounds of `perf bench sched pipe`, from half a minute after their start on
 #
 # Needs root; rt-tests, for views tmux and perf. Numbers are meaningful on an idle machine only.
 set -euo pipefail
@@ -97,23 +97,29 @@ with_children_ms() { # PID
 }
 
 measure_views() {
-    local pids load name at before after names=(watch top)
+    local pids load name at round before after names=(watch top)
     have tmux || fail 'tmux is not installed: apt-get install tmux'
     start_watcher
     tmux -S "$scratch/tmux" new-session -d -x 80 -y 24 "exec $wallprof top -a"
     sleep 30
     pids=("$tool" "$(tmux -S "$scratch/tmux" list-panes -F '#{pane_pid}')")
     [[ -n ${pids[1]} ]] || fail 'top has ended'
-    for load in 'sleep 120' 'perf bench sched pipe -l 6000000'; do
-        before=() after=()
-        for name in "${pids[@]}"; do before+=("$(with_children_ms "$name")"); done
-        before+=("$(now_ms)")
-        $load >"$scratch/load" 2>&1
-        for name in "${pids[@]}"; do after+=("$(with_children_ms "$name")"); done
-        after+=("$(now_ms)")
-        for at in 0 1; do
-            print_fact "beside $load: ${names[at]}" "$(awk -v ms=$((after[at] - before[at])) \
-                -v wall=$((after[2] - before[2])) 'BEGIN { printf "%.3f", 100 * ms / wall }')" '% of one CPU'
+    for load in 'sleep 30' 'perf bench sched pipe -l 1000000'; do
+        : >"$scratch/shares"
+        for ((round = 0; round < rounds; round++)); do
+            before=() after=()
+            for name in "${pids[@]}"; do before+=("$(with_children_ms "$name")"); done
+            before+=("$(now_ms)")
+            $load >"$scratch/load" 2>&1
+            for name in "${pids[@]}"; do after+=("$(with_children_ms "$name")"); done
+            after+=("$(now_ms)")
+            for at in 0 1; do
+                awk -v name="${names[at]}" -v ms=$((after[at] - before[at])) -v wall=$((after[2] - before[2])) \
+                    'BEGIN { printf "%s %.3f\n", name, 100 * ms / wall }' >>"$scratch/shares"
+            done
+        done
+        for name in "${names[@]}"; do
+            print_fact "beside $load: $name" "$(spread "$scratch/shares" "$name")" '% of one CPU'
         done
     done
     tmux -S "$scratch/tmux" send-keys q
