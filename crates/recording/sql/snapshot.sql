@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Fills `main`, a new recording, with some seconds of the attached `flight`. `cut` has one row: the first and
--- the last second, and their start and end in monotonic time. Ids do not change.
+-- Fills `main`, a new recording, with some seconds of the attached `flight`. `cut_second` has the seconds, `cut` has one
+-- row: their start and end in monotonic time. Ids do not change.
 --
 -- `COPY table …;` stands for an INSERT of all columns of the rows that the rest of the statement selects.
 -- excerpt.rs expands it.
@@ -19,50 +19,49 @@ COPY clock;
 COPY event;
 
 -- By second.
-COPY bucket WHERE second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
-COPY sample WHERE second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
+COPY bucket WHERE second IN (SELECT second FROM cut_second);
+COPY sample WHERE second IN (SELECT second FROM cut_second);
 INSERT INTO main.latency_cell (flush_second, thread, metric_code, bucket, count, total_ns, max_ns)
     SELECT 0, thread, metric_code, bucket, sum(count), sum(total_ns), max(max_ns)
-    FROM flight.latency_cell WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
+    FROM flight.latency_cell WHERE flush_second IN (SELECT second FROM cut_second)
     GROUP BY thread, metric_code, bucket;
 INSERT INTO main.interrupt (flush_second, cpu, kind, name, victim, count, total_ns, max_ns)
     SELECT 0, cpu, kind, name, victim, sum(count), sum(total_ns), max(max_ns)
-    FROM flight.interrupt WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
+    FROM flight.interrupt WHERE flush_second IN (SELECT second FROM cut_second)
     GROUP BY cpu, kind, name, victim;
 INSERT INTO main.intrusion (flush_second, cpu, kind, what, mention, allowed, count, total_ns, max_ns)
     SELECT 0, cpu, kind, what, mention, allowed, sum(count), sum(total_ns), max(max_ns)
-    FROM flight.intrusion WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
+    FROM flight.intrusion WHERE flush_second IN (SELECT second FROM cut_second)
     GROUP BY cpu, kind, what, mention, allowed;
 INSERT INTO main.kernel_delay (flush_second, thread, kind, start_ns, duration_ns)
     SELECT 0, thread, kind, start_ns, duration_ns
-    FROM flight.kernel_delay WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
+    FROM flight.kernel_delay WHERE flush_second IN (SELECT second FROM cut_second);
 INSERT INTO main.cross_call (flush_second, caller, syscall, function, count)
     SELECT 0, caller, syscall, function, sum(count)
-    FROM flight.cross_call WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
+    FROM flight.cross_call WHERE flush_second IN (SELECT second FROM cut_second)
     GROUP BY caller, syscall, function;
 INSERT INTO main.throttled (flush_second, pid, cgroup, from_ns, to_ns, quota_ns, period_ns, count, total_ns)
     SELECT 0, pid, cgroup, from_ns, to_ns, quota_ns, period_ns, count, total_ns
-    FROM flight.throttled WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
+    FROM flight.throttled WHERE flush_second IN (SELECT second FROM cut_second);
 INSERT INTO main.span_cell (flush_second, thread, source, kind, bucket, count, max_ns,
         EACH_SPAN_STATE[, ][#_ns])
     SELECT 0, thread, source, kind, bucket, sum(count), max(max_ns), EACH_SPAN_STATE[, ][sum(#_ns)]
-    FROM flight.span_cell WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
+    FROM flight.span_cell WHERE flush_second IN (SELECT second FROM cut_second)
     GROUP BY thread, source, kind, bucket;
-COPY span WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
-COPY late_sample WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
+COPY span WHERE flush_second IN (SELECT second FROM cut_second);
+COPY late_sample WHERE flush_second IN (SELECT second FROM cut_second);
 INSERT INTO main.folded (flush_second, thread, reason_code, voluntary, count, total_ns, max_ns)
     SELECT 0, thread, reason_code, voluntary, sum(count), sum(total_ns), max(max_ns)
-    FROM flight.folded WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut)
+    FROM flight.folded WHERE flush_second IN (SELECT second FROM cut_second)
     GROUP BY thread, reason_code, voluntary;
 INSERT INTO main.loss (flush_second, reason, count)
     SELECT 0, reason, sum(count)
-    FROM flight.loss WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last
-    FROM cut) GROUP BY reason;
+    FROM flight.loss WHERE flush_second IN (SELECT second FROM cut_second) GROUP BY reason;
 DELETE FROM main.overhead;
 INSERT INTO main.overhead (flush_second, process_cpu_ns, probe_ns, probe_runs, behind_ns, table_bytes)
     SELECT 0, coalesce(sum(process_cpu_ns), 0), coalesce(sum(probe_ns), 0), coalesce(sum(probe_runs), 0),
         coalesce(sum(behind_ns), 0), coalesce(max(table_bytes), 0)
-    FROM flight.overhead WHERE flush_second BETWEEN (SELECT first FROM cut) AND (SELECT last FROM cut);
+    FROM flight.overhead WHERE flush_second IN (SELECT second FROM cut_second);
 
 -- By time: all that overlaps the seconds. Open stalls go on.
 COPY stall

@@ -40,11 +40,14 @@ pub struct Counters<'r> {
 
 impl<'r> Counters<'r> {
     pub(crate) fn new(reader: &'r Reader) -> SqlResult<Self> {
+        // The machine's, and those of the newest processes.
         let sql = format!(
-            "SELECT counter_series.id AS id, name, thread, kind, unit, thread.pid AS pid FROM counter_series
-                 LEFT JOIN thread ON thread.id = counter_series.thread
-             WHERE counter_series.thread IS NULL OR thread.pid IS NOT NULL
-             ORDER BY counter_series.id LIMIT {MAX_COUNTERS}"
+            "SELECT * FROM (
+                 SELECT counter_series.id AS id, name, thread, kind, unit, thread.pid AS pid FROM counter_series
+                     LEFT JOIN thread ON thread.id = counter_series.thread
+                 WHERE counter_series.thread IS NULL OR thread.pid IS NOT NULL
+                 ORDER BY thread IS NOT NULL, id DESC LIMIT {MAX_COUNTERS})
+             ORDER BY id"
         );
         let rows = reader.collect(&sql, |row| {
             let counter = Counter {

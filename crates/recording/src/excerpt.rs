@@ -72,15 +72,18 @@ fn copy(connection: &Connection, during: &Range<MonoNs>) -> rusqlite::Result<Opt
     connection.execute_batch("BEGIN")?;
     let Some(cut) = Cut::find(connection, during)? else { return Ok(None) };
     connection.execute_batch(
-        "CREATE TEMP TABLE cut (first INTEGER, last INTEGER, start_ns INTEGER, end_ns INTEGER)",
+        "CREATE TEMP TABLE cut (start_ns INTEGER, end_ns INTEGER);
+         CREATE TEMP TABLE cut_second (second INTEGER PRIMARY KEY)",
     )?;
-    connection.execute(
-        "INSERT INTO cut (first, last, start_ns, end_ns) VALUES (?, ?, ?, ?)",
-        params![cut.first, cut.last, cut.start_ns, cut.end_ns],
-    )?;
+    connection
+        .execute("INSERT INTO cut (start_ns, end_ns) VALUES (?, ?)", params![cut.start_ns, cut.end_ns])?;
+    let mut insert = connection.prepare("INSERT OR IGNORE INTO cut_second (second) VALUES (?)")?;
+    for second in cut.seconds.iter().flat_map(|(first, last)| *first..=*last) {
+        insert.execute([second])?;
+    }
     connection.execute_batch(&copying(connection)?)?;
     let time = "SELECT strftime('wallprof-%Y%m%dT%H%M%SZ', ?, 'unixepoch')";
-    let name = connection.query_row(time, [cut.first], |row| row.get(0))?;
+    let name = connection.query_row(time, [cut.seconds[0].0], |row| row.get(0))?;
     connection.execute_batch("COMMIT")?;
     Ok(Some(name))
 }
@@ -108,8 +111,8 @@ fn copying(connection: &Connection) -> rusqlite::Result<String> {
 
 /// Whole seconds, cut at the start and the end of the recording.
 struct Cut {
-    first: i64,
-    last: i64,
+    /// The first and the last second: once, and once more after each step of the wall clock.
+    seconds: Vec<(i64, i64)>,
     start_ns: i64,
     end_ns: i64,
 }
@@ -126,12 +129,24 @@ impl Cut {
         if from >= to {
             return Ok(None);
         }
-        let offset = offset_at(connection, from)?;
-        let first = from.saturating_add(offset).div_euclid(NS_PER_SECOND);
-        let last = to.saturating_add(offset).saturating_sub(1).div_euclid(NS_PER_SECOND);
-        let start = |second: i64| second.saturating_mul(NS_PER_SECOND).saturating_sub(offset);
-        let (start_ns, end_ns) = (start(first).max(kept_from), start(last.saturating_add(1)).min(kept_to));
-        Ok(Some(Cut { first, last, start_ns, end_ns }))
+        let mut steps = connection.prepare(
+            "SELECT mono_ns, epoch_ns - mono_ns FROM flight.clock WHERE mono_ns > ? AND mono_ns < ? ORDER BY mono_ns",
+        )?;
+        let steps = steps.query_map([from, to], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut pieces: Vec<(i64, i64)> = vec![(from, offset_at(connection, from)?)];
+        pieces.extend(steps.collect::<rusqlite::Result<Vec<(i64, i64)>>>()?);
+        let ends = pieces.iter().skip(1).map(|(start, _)| *start).chain([to]);
+        let second = |at: i64, offset: i64| at.saturating_add(offset).div_euclid(NS_PER_SECOND);
+        let seconds: Vec<(i64, i64)> = pieces
+            .iter()
+            .zip(ends)
+            .map(|((start, offset), end)| (second(*start, *offset), second(end.saturating_sub(1), *offset)))
+            .collect();
+        let start = |second: i64, offset: i64| second.saturating_mul(NS_PER_SECOND).saturating_sub(offset);
+        let ((first, _), (_, last)) = (seconds[0], seconds[seconds.len() - 1]);
+        let start_ns = start(first, pieces[0].1).max(kept_from);
+        let end_ns = start(last.saturating_add(1), pieces[pieces.len() - 1].1).min(kept_to);
+        Ok(Some(Cut { seconds, start_ns, end_ns }))
     }
 }
 

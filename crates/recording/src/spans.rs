@@ -16,7 +16,8 @@ use crate::pending::{LateRow, Pending, SpanKey, SpanSum};
 use crate::reader::Reader;
 use crate::row::{coded, named, nonzero, unsigned};
 
-/// Single spans that a reader keeps, at 250 bytes each; and rows of sums. A recorder writes far fewer.
+/// Single spans that a reader keeps, at 250 bytes each; and rows of sums, or late samples. A recorder writes as many in a
+/// quarter of an hour of a busy machine.
 const MOST_SPANS: usize = 100_000;
 const MOST_SUMS: usize = 1_000_000;
 
@@ -156,11 +157,26 @@ pub(crate) fn each_cell(reader: &Reader, mut found: impl FnMut(SpanCell)) -> Sql
     Ok(())
 }
 
-/// Single spans with their ids, longest first.
+/// Single spans with their ids, longest first. Of too many, each kind has its longest and as many others, which tell what
+/// the longest have in addition.
 pub(crate) fn longest(reader: &Reader) -> SqlResult<Vec<(u64, Span)>> {
+    let count: i64 = reader.connection().query_row("SELECT count(*) FROM span", [], |row| row.get(0))?;
+    let chosen = match count > MOST_SPANS as i64 {
+        false => String::new(),
+        // The product scatters ids that follow each other.
+        true => format!(
+            "WHERE id IN (
+                 SELECT id FROM (
+                     SELECT id,
+                         row_number() OVER (PARTITION BY source, kind ORDER BY duration_ns DESC, id) AS by_length,
+                         row_number() OVER (PARTITION BY source, kind ORDER BY id * 2654435761 % 4294967296) AS by_chance
+                     FROM span)
+                 ORDER BY min(by_length, by_chance) LIMIT {MOST_SPANS})"
+        ),
+    };
     let sql = format!(
         "SELECT id, source, kind, thread, start_ns, duration_ns, EACH_SPAN_STATE[, ][#_ns]
-         FROM span ORDER BY duration_ns DESC, id LIMIT {MOST_SPANS}"
+         FROM span {chosen} ORDER BY duration_ns DESC, id"
     );
     reader.collect(&expand(&sql), |row| {
         let start = unsigned(row, "start_ns")?;
@@ -176,12 +192,19 @@ pub(crate) fn longest(reader: &Reader) -> SqlResult<Vec<(u64, Span)>> {
     })
 }
 
-/// What threads did late in busy periods and marked spans. Stacks are as in samples.
+/// What threads did late in busy periods and marked spans: one in so many of too many, for as many times its length. Stacks
+/// are as in samples.
 pub(crate) fn late(reader: &Reader) -> SqlResult<Vec<LateSample>> {
+    let count: u64 =
+        reader
+            .connection()
+            .query_row("SELECT count(*) AS count FROM late_sample", [], |row| unsigned(row, "count"))?;
+    let one_in = count.div_ceil(MOST_SUMS as u64).max(1);
+    // The product scatters times that follow each other.
     let sql = format!(
         "SELECT thread, at_ns, state_code, ns, user_stack, kernel_stack, coalesce(source, 'busy') AS source
-         FROM late_sample
-         ORDER BY thread, at_ns LIMIT {MOST_SUMS}"
+         FROM late_sample WHERE {one_in} = 1 OR at_ns / 1000 % 1000003 * 2654435761 / 65536 % {one_in} = 0
+         ORDER BY thread, at_ns"
     );
     let stack =
         |row: &Row<'_>, column| nonzero(row, column).map(|node| node.map(|node| StackId(u64::from(node))));
@@ -191,7 +214,7 @@ pub(crate) fn late(reader: &Reader) -> SqlResult<Vec<LateSample>> {
             source: named(row, "source", SpanSource::from_name)?,
             at: MonoNs(unsigned(row, "at_ns")?),
             state: coded(row, "state_code", State::from_code)?,
-            ns: unsigned(row, "ns")?,
+            ns: unsigned(row, "ns")?.saturating_mul(one_in),
             user: stack(row, "user_stack")?,
             kernel: stack(row, "kernel_stack")?,
         })

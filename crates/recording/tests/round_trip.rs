@@ -542,6 +542,32 @@ fn spans_and_their_sums_come_back() {
     assert_eq!(recording.span_sums().unwrap().len(), 3);
 }
 
+/// Of 120,000.
+#[test]
+fn of_too_many_spans_each_kind_has_its_longest_and_others() {
+    let span = |kind: &str, number: u64, ns: u64| {
+        Event::Span(Box::new(Span {
+            thread: ThreadKey(7),
+            source: SpanSource::Code,
+            kind: kind.into(),
+            start: at(number),
+            end: at(number + ns),
+            states: SpanStates::default(),
+        }))
+    };
+    let checks = (0..100).map(|number| span("check", number, 10 + number));
+    let orders = (0..120_000).map(|number| span("order", number, 1_000 + number));
+    let (_place, recording, _) = recording_of(checks.chain(orders).collect());
+    let found: Vec<Span> = recording.spans().unwrap().into_iter().map(|(_, span)| span).collect();
+    assert_eq!(found.len(), 100_000);
+    assert!(found.is_sorted_by(|one, other| one.duration_ns() >= other.duration_ns()), "longest first");
+    let of = |kind: &str| found.iter().filter(|span| *span.kind == *kind).count();
+    assert_eq!((of("check"), of("order")), (100, 99_900));
+    let of_the_lower_half = found.iter().filter(|span| *span.kind == *"order" && span.duration_ns() < 61_000);
+    assert!(of_the_lower_half.count() > 20_000, "for the body of a tail");
+    assert_eq!(found[0].duration_ns(), 121_000 - 1);
+}
+
 #[test]
 fn quotas_that_were_used_up() {
     let throttled = Throttled {

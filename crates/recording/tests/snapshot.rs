@@ -6,10 +6,11 @@ mod fixture;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use fixture::flight::{Machine, NS, bounded, end_of};
+use fixture::flight::{Machine, NS, SERVER, bounded, end_of};
 use fixture::references::{dangling, rows, unused_rows};
 use fixture::*;
-use wallprof_model::MonoNs;
+use wallprof_model::event::LedgerDelta;
+use wallprof_model::{ClockAnchor, EpochNs, Event, MonoNs, ThreadInfo};
 use wallprof_recording::{Error, Recorder, Recording, StallFilter, write_snapshot};
 
 const LARGE: u64 = 1 << 40;
@@ -64,6 +65,29 @@ fn snapshot_is_a_whole_recording_of_its_seconds() {
     assert_eq!((unused_rows(&path, "text"), unused_rows(&path, "thread")), (0, 0));
     assert_eq!(fs::read_dir(snapshots(&place)).unwrap().count(), 1, "one plain file");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// As after a suspended hour: the seconds after it have other numbers.
+#[test]
+fn snapshot_over_a_step_of_the_clock_has_the_seconds_on_both_sides() {
+    let place = place();
+    let mut recorder = Recorder::create(&place.file(), &bounded(600, LARGE)).unwrap();
+    recorder.take(Event::Thread(ThreadInfo { key: SERVER, ..thread(1, "server") })).unwrap();
+    for second in 0..30 {
+        let hour = if second < 20 { 0 } else { 3_600 };
+        if second == 20 {
+            let epoch_ns = (u64::from(SECOND.0 + second) + hour) * NS;
+            recorder.take(Event::Clock(ClockAnchor { mono: end_of(19), epoch: EpochNs(epoch_ns) })).unwrap();
+        }
+        let row = LedgerDelta { thread: SERVER, ..ledger(second + hour as u32, NS) };
+        recorder.take(Event::Ledger(row)).unwrap();
+        recorder.commit(end_of(second)).unwrap();
+    }
+    let path = write_snapshot(&place.file(), end_of(9)..end_of(28), &snapshots(&place)).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let info = recording.info().unwrap();
+    assert_eq!((info.start, info.end), (end_of(9), end_of(28)));
+    assert_eq!(recording.threads().unwrap()[0].ledger.wall_ns, 19 * NS);
 }
 
 #[test]

@@ -287,7 +287,9 @@ impl<K: KernelSide> Session<K> {
             if self.threads.pid_of(record.key).is_some() {
                 self.meet_place(&record, record.end);
                 self.open.insert(record.key, record);
-                self.emit_stall(&record, emit);
+                // What was over at the wakeup comes with the end of the whole wait.
+                let open = self.stalls_of(&record).into_iter().filter(|stall| stall.open);
+                open.for_each(|stall| emit(Event::Stall(Box::new(stall))));
             }
         }
         Ok(())

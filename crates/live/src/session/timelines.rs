@@ -420,6 +420,16 @@ fn wait_is_emitted_while_it_is_open_and_again_when_it_ends() {
     assert_eq!(stalls(&fixture.finish()), [(1, 3, 20, true), (1, 3, 29, false)]);
 }
 
+/// The voluntary part is over at the wakeup, and yet comes once.
+#[test]
+fn open_wait_that_is_divided_at_its_wakeup_comes_once() {
+    let mut fixture = Fixture::new("waits: RRRppppppppwwwwwwwwwwwwwwwwwwwR");
+    fixture.run_until(2);
+    assert_eq!(stalls(&fixture.events), [(1, 11, 20, true)]);
+    fixture.run_until(4);
+    assert_eq!(stalls(&fixture.finish()), [(1, 11, 20, true), (1, 3, 11, false), (1, 11, 30, false)]);
+}
+
 #[test]
 fn wait_that_is_open_at_the_end_lasts_to_the_end() {
     let mut fixture = Fixture::new("waits: RRRLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL");
