@@ -66,6 +66,7 @@ pub fn total<'a>(accounts: impl IntoIterator<Item = &'a Account>) -> Account {
 fn add(sum: &mut Account, one: &Account) {
     let add = |to: &mut u64, ns: u64| *to = to.saturating_add(ns);
     let (states, more) = (&mut sum.states, &one.states);
+    add(&mut states.cpu, more.cpu);
     add(&mut states.user, more.user);
     add(&mut states.kernel, more.kernel);
     add(&mut states.irq, more.irq);
@@ -122,5 +123,17 @@ mod tests {
         assert_eq!((account.wall_ns, account.on_cpu_ns, account.unaccounted_ns), (2_000, 500, 1_500));
         assert_eq!((account.states.user, account.states.kernel), (375, 125));
         assert_eq!(total(&accounts), *account);
+    }
+
+    /// As of `-F 0`.
+    #[test]
+    fn running_time_that_was_not_sampled_is_in_the_totals() {
+        let mut threads = [10, 10].map(|pid| thread(pid, "server", 400, (0, 0), false));
+        threads.iter_mut().for_each(|thread| thread.ledger.cpu_ns = 300);
+        let totals = process_totals(&threads, &accounts(&threads));
+        let ns = |account: &Account| account.states.iter().map(|(_, ns)| ns).sum::<u64>();
+        let parts: u64 = accounts(&threads).iter().map(ns).sum();
+        assert!(parts > 0);
+        assert_eq!(ns(&totals[0].account), parts);
     }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use wallprof_analysis::blame::{Change, Operation, Operations, Waits};
 use wallprof_model::ThreadKey;
+use wallprof_model::histogram::Cell;
 use wallprof_recording::Recording;
 use wallprof_views::{blame_json, blame_svg, blame_text, what_if_text};
 
@@ -35,14 +36,16 @@ pub fn run(args: &BlameArgs) -> Result<ExitCode, Failure> {
     if waits.dropped() > 0 {
         say(&format!("{} waits are left out: the recording has more than are kept.", waits.dropped()));
     }
+    let waiters: HashSet<ThreadKey> = threads.iter().map(|thread| thread.key).collect();
     let what_if = match &change {
         Some(change) => {
             waits.set_counted(counted(&recording)?);
-            Some(waits.what_if(change, &operations(&recording)?, |name| selected.accepts_name(name)))
+            Some(
+                waits.what_if(change, &operations(&recording, &waiters)?, |name| selected.accepts_name(name)),
+            )
         }
         None => None,
     };
-    let waiters: HashSet<ThreadKey> = threads.iter().map(|thread| thread.key).collect();
     let blame = waits.blame(|thread| waiters.contains(&thread));
     if let Some(file) = &args.output {
         to_file(file, &[&args.file], |mut out| Ok(blame_svg(&mut out, &blame)?))?;
@@ -65,14 +68,14 @@ fn counted(recording: &Recording) -> Result<u64, Failure> {
     Ok(recording.folded()?.iter().fold(0, |sum, folded| sum.saturating_add(folded.count)))
 }
 
-/// The spans that are in the recording one by one, by kind, with the number of all.
-fn operations(recording: &Recording) -> Result<Vec<Operations>, Failure> {
+/// The spans of these threads that are in the recording one by one, by kind, with the lengths of all.
+fn operations(recording: &Recording, threads: &HashSet<ThreadKey>) -> Result<Vec<Operations>, Failure> {
     let mut kinds: BTreeMap<String, Operations> = BTreeMap::new();
-    for sum in recording.span_sums()? {
-        let count = &mut kinds.entry(sum.kind.to_string()).or_default().count;
-        *count = count.saturating_add(sum.count);
+    for sum in recording.span_sums()?.iter().filter(|sum| threads.contains(&sum.thread)) {
+        let cell = Cell { count: sum.count, total_ns: sum.states.total_ns(), max_ns: sum.max_ns };
+        kinds.entry(sum.kind.to_string()).or_default().all.add_cell(sum.bucket, cell);
     }
-    for (_, span) in recording.spans()? {
+    for (_, span) in recording.spans()?.into_iter().filter(|(_, span)| threads.contains(&span.thread)) {
         let operation = Operation { thread: span.thread, start: span.start.0, end: span.end.0 };
         kinds.entry(span.kind.to_string()).or_default().kept.push(operation);
     }

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use wallprof_analysis::runs::{FoundInRun, Limit, LimitError, Limited, Run, exceeded};
+use wallprof_analysis::runs::{FoundInRun, Limit, LimitError, Limited, Run, exceeded, may_exceed};
 use wallprof_analysis::text_from_ns;
 use wallprof_findings::RULES;
 use wallprof_model::profile::Cause;
@@ -55,9 +55,13 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     excused.iter().for_each(|found| say(&excuse(found)));
     let violations = violations(&run, &limits, &refused);
     violations.iter().for_each(|violation| say(violation));
-    match violations.is_empty() {
-        true => Ok(ExitCode::SUCCESS),
-        false => Ok(ExitCode::from(Exit::LimitExceeded as u8)),
+    let mut open: Vec<String> = limits.iter().filter_map(|limit| open_sentence(&run, limit)).collect();
+    let last = open.pop_if(|_| violations.is_empty());
+    open.iter().for_each(|open| say(open));
+    match (violations.is_empty(), last) {
+        (true, None) => Ok(ExitCode::SUCCESS),
+        (true, Some(open)) => Err(Failure::failed(open)),
+        (false, _) => Ok(ExitCode::from(Exit::LimitExceeded as u8)),
     }
 }
 
@@ -90,6 +94,17 @@ fn violations(run: &Run, limits: &[Limit], refused: &[&FoundInRun]) -> Vec<Strin
     let of_findings =
         refused.iter().map(|found| format!("the finding {} is there: {}", found.rule, found.title));
     of_limits.chain(of_findings).collect()
+}
+
+/// Why a limit on a meaning cannot be checked.
+fn open_sentence(run: &Run, limit: &Limit) -> Option<String> {
+    let most = text_from_ns(may_exceed(run, limit)?.measured_ns, "µs");
+    Some(format!(
+        "the limit on {} cannot be checked: waits that were too many to be kept one by one may have this \
+         meaning, too, which makes up to {most} of each second: limit their reason instead, or record with a \
+         larger --min-stall",
+        name_of(&limit.on)
+    ))
 }
 
 fn name_of(on: &Limited) -> String {

@@ -190,7 +190,8 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> std::io::Resul
 /// The figures of one recording.
 pub fn read(file: &Path, rules: &Rules) -> Result<Run, Failure> {
     let recording = open_recording(file, rules)?;
-    let (mut collector, mut stalls) = (RunCollector::default(), Collector::default());
+    let mut collector = RunCollector::new(recording.info()?.min_stall_ns);
+    let mut stalls = Collector::default();
     recording.each_stall(|stall| {
         collector.stall(&stall);
         stalls.add(&stall);

@@ -3,9 +3,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use wallprof_model::event::LedgerDelta;
+use wallprof_model::histogram::{Cell, bucket_from_ns};
 use wallprof_model::profile::{LockRecord, StallRecord, Thread, WakerRecord};
 use wallprof_model::{
-    EpochSecond, Meaning, MeaningSource, MonoNs, Reason, StallKind, ThreadInfo, ThreadKey, ThreadRef,
+    EpochSecond, Histogram, Meaning, MeaningSource, MonoNs, Reason, StallKind, ThreadInfo, ThreadKey,
+    ThreadRef,
 };
 use wallprof_testkit::stacks::stack;
 
@@ -428,15 +430,26 @@ fn operations_end_with_their_waits() {
     let mut waits = Waits::new(&threads(&["a", "b"]));
     [wait(0, 100, 200, 0, Some(1)), wait(1, 0, 10, 0, None)].iter().for_each(|stall| waits.add(stall));
     let kept = vec![Operation { thread: ThreadKey(0), start: 50, end: 230 }];
-    let operations = Operations { kind: "order".into(), kept, count: 1 };
-    let many = Operations { count: 1_000_000, ..operations.clone() };
+    let lengths = |lengths: &[(u64, u64)]| {
+        let mut all = Histogram::default();
+        for (ns, count) in lengths {
+            all.add_cell(bucket_from_ns(*ns), Cell { count: *count, total_ns: ns * count, max_ns: *ns });
+        }
+        all
+    };
+    let operations = Operations { kind: "order".into(), kept, all: lengths(&[(180, 1)]) };
+    let many = Operations { all: lengths(&[(180, 1), (20, 1_000_000)]), ..operations.clone() };
     let unrecorded = vec![Operation { thread: ThreadKey(77), start: 50, end: 230 }];
     let elsewhere = Operations { kept: unrecorded, ..operations.clone() };
-    let found = waits.what_if(&change, &[operations, many, elsewhere], |_| true);
+    // Of two as long, one is kept: the percentile may be the other's.
+    let one_of_two = Operations { all: lengths(&[(180, 2)]), ..operations.clone() };
+    let found = waits.what_if(&change, &[operations, many, elsewhere, one_of_two], |_| true);
     // b comes to 200 at 10 + 95: a has waited for 5.
     let p99 = found.kinds[0].p99.expect("the one operation");
     assert_eq!((p99.before, p99.after), (180, 85));
-    assert_eq!((found.kinds[1].p99, found.kinds[1].p999), (None, None), "too few are kept");
+    for too_few in [1, 3] {
+        assert_eq!((found.kinds[too_few].p99, found.kinds[too_few].p999), (None, None), "{too_few}");
+    }
     assert_eq!(found.kinds[2].p99.map(|p99| p99.after), Some(180), "a thread without waits");
 }
 

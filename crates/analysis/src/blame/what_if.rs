@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use wallprof_meaning::glob::{Glob, GlobError};
-use wallprof_model::{Reason, StallReason, ThreadKey};
+use wallprof_model::histogram::bucket_from_ns;
+use wallprof_model::{Histogram, Reason, StallReason, ThreadKey};
 
 use super::Group;
 use super::holds::{Holds, Lock, Sections};
@@ -22,8 +23,6 @@ use super::waits::{Cause, Wait, Waits};
 const LONGEST_RELAY: usize = 8;
 /// A thread is driven by what was not seen if at least one of so many waits ends with it.
 const DRIVEN_ONE_OF: usize = 20;
-/// Spans are kept one by one down to this rank: beyond it, a percentile is not known.
-const SLOWEST_SPANS: u64 = 2_000;
 
 /// A part of the work that becomes shorter.
 #[derive(Clone, Debug)]
@@ -125,12 +124,12 @@ pub struct Operation {
     pub end: u64,
 }
 
-/// The operations of one kind that were kept one by one, and how many there were in all.
+/// The operations of one kind that were kept one by one, and the lengths of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operations {
     pub kind: Arc<str>,
     pub kept: Vec<Operation>,
-    pub count: u64,
+    pub all: Histogram,
 }
 
 /// Percentiles of the operations of one kind. `None`: too few are kept to know it.
@@ -346,6 +345,16 @@ fn events(waits: &Waits, operations: &[Operations]) -> Vec<Event> {
     events
 }
 
+/// Whether all operations as long as the one of this rank, from the slowest on, are kept: else another has the rank.
+fn is_kept(kept: &[u64], all: &Histogram, rank: usize) -> bool {
+    let mut slowest = kept.to_vec();
+    slowest.sort_unstable_by_key(|ns| std::cmp::Reverse(*ns));
+    let Some(bucket) = slowest.get(rank).map(|ns| bucket_from_ns(*ns)) else { return false };
+    let as_long = slowest.iter().filter(|ns| bucket_from_ns(**ns) >= bucket).count();
+    let of_all = all.cells().filter(|(at, _)| *at >= bucket).map(|(_, cell)| cell.count).sum::<u64>();
+    as_long as u64 >= of_all
+}
+
 fn kind_estimate(operations: &Operations, marks: std::ops::Range<usize>, played: &[Played]) -> KindEstimate {
     let before: Vec<u64> = operations.kept.iter().map(|one| one.end.saturating_sub(one.start)).collect();
     let after = |played: &Played| -> Vec<u64> {
@@ -354,8 +363,8 @@ fn kind_estimate(operations: &Operations, marks: std::ops::Range<usize>, played:
     };
     let percentile = |part: u64| {
         // By its rank from the slowest one: the fast ones are not all kept.
-        let rank = operations.count / part;
-        let is_known = rank < SLOWEST_SPANS && (rank as usize) < before.len();
+        let rank = operations.all.count() / part;
+        let is_known = is_kept(&before, &operations.all, rank as usize);
         let of = |mut durations: Vec<u64>| {
             durations.sort_unstable_by_key(|ns| std::cmp::Reverse(*ns));
             durations[rank as usize]

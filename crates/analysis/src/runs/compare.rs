@@ -79,7 +79,7 @@ pub struct Comparison {
     pub findings: Vec<FindingChange>,
     /// False: a group has fewer than [`LEAST_RUNS`] runs, and nothing is news.
     pub can_judge: bool,
-    /// Whether places were compared: all runs kept stalls from the same length on.
+    /// Whether places were compared: all runs kept stalls from the same length on, and nearly all of these.
     pub has_places: bool,
     /// Threads that only the runs of one group have.
     pub only_a: Vec<Group>,
@@ -104,7 +104,7 @@ pub fn compare_groups(a: &[&Run], b: &[&Run]) -> Comparison {
     let (in_a, in_b) = (names(a), names(b));
     let mut least = all().map(|run| run.min_stall_ns);
     let first = least.next();
-    let has_places = least.all(|ns| Some(ns) == first);
+    let has_places = least.all(|ns| Some(ns) == first) && all().all(|run| run.has_most_waits());
     let can_judge = a.len().min(b.len()) >= LEAST_RUNS;
     let is_compared = |figure: &Figure| {
         figure.group.as_ref().is_none_or(|group| in_a.contains(group) && in_b.contains(group))
@@ -437,10 +437,13 @@ mod tests {
     fn places_of_unlike_thresholds_are_not_compared() {
         let mut noise = Noise(3);
         let a = run(&mut noise, 1.0);
-        let b = Run { min_stall_ns: 5, ..run(&mut noise, 1.0) };
-        let comparison = compare_groups(&[&a, &a], &[&b, &b]);
-        assert!(!comparison.has_places);
-        assert!(comparison.figures.iter().all(|figure| family(&figure.figure.what) != Family::Places));
-        assert!(!comparison.figures.is_empty());
+        let other_threshold = Run { min_stall_ns: 5, ..run(&mut noise, 1.0) };
+        let few_kept = Run { only_summed_ns: u64::MAX / 2, ..run(&mut noise, 1.0) };
+        for b in [other_threshold, few_kept] {
+            let comparison = compare_groups(&[&a, &a], &[&b, &b]);
+            assert!(!comparison.has_places);
+            assert!(comparison.figures.iter().all(|figure| family(&figure.figure.what) != Family::Places));
+            assert!(!comparison.figures.is_empty());
+        }
     }
 }

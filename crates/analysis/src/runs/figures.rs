@@ -31,6 +31,10 @@ pub struct Run {
     pub places: BTreeMap<(Group, Place), Sum>,
     /// The same by meaning.
     pub meanings: BTreeMap<String, Sum>,
+    /// Time in waits that were only added up, and may have the meaning as well: they have a reason of its waits.
+    pub may_also_mean: BTreeMap<String, u64>,
+    /// Time in waits of `--min-stall` or longer that were only added up, and have no place.
+    pub only_summed_ns: u64,
     pub findings: Vec<FoundInRun>,
     /// Durations of spans by kind, of all processes.
     pub spans: BTreeMap<String, Histogram>,
@@ -189,6 +193,12 @@ impl Run {
             What::Span { kind, .. } => self.spans.get(kind).map(Histogram::total_ns),
         };
         self.rate(ns.unwrap_or(0))
+    }
+
+    /// Whether at most a hundredth of the waiting of `--min-stall` or longer has no place.
+    pub(super) fn has_most_waits(&self) -> bool {
+        let of_meanings = self.places.values().fold(0u64, |sum, place| sum.saturating_add(place.ns));
+        self.only_summed_ns <= of_meanings / 99
     }
 
     fn place(&self, group: &Group, place: &Place) -> Sum {

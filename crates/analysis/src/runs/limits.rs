@@ -109,6 +109,17 @@ pub fn exceeded(run: &Run, limit: &Limit) -> Option<Excess> {
     (measured_ns > limit.most_ns).then_some(Excess { measured_ns })
 }
 
+/// The value that the run may have, where its limit on a meaning is exceeded only if waits that were only added up have that
+/// meaning.
+pub fn may_exceed(run: &Run, limit: &Limit) -> Option<Excess> {
+    let Limited::Meaning(name) = &limit.on else { return None };
+    let known_ns = run.meanings.get(name).map_or(0, |sum| sum.ns);
+    let most_ns = known_ns.saturating_add(run.may_also_mean.get(name).copied().unwrap_or(0));
+    let rate = |ns: u64| run.rate(ns).ceil() as u64;
+    let is_open = rate(known_ns) <= limit.most_ns && rate(most_ns) > limit.most_ns;
+    is_open.then(|| Excess { measured_ns: rate(most_ns) })
+}
+
 fn state_of(reason: StallReason) -> State {
     match reason {
         StallReason::Preempted => State::Preempted,

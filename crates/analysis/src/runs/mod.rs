@@ -16,4 +16,4 @@ pub use compare::{
     Comparison, Difference, FALSE_DIFFERENCES, FindingChange, LEAST_RUNS, RunGroup, compare_groups,
 };
 pub use figures::{Figure, FoundInRun, Place, Run, Sum, ThreadTime, Unit, What};
-pub use limits::{Excess, Limit, LimitError, Limited, exceeded};
+pub use limits::{Excess, Limit, LimitError, Limited, exceeded, may_exceed};

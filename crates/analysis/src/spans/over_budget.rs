@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use wallprof_model::histogram::range_from_bucket;
+use wallprof_model::histogram::{bucket_from_ns, range_from_bucket};
 use wallprof_model::profile::Thread;
 use wallprof_model::{MonoNs, Span, SpanBudgets, SpanDelta, SpanStates, ThreadKey};
 
@@ -21,7 +21,7 @@ pub struct OverBudget {
     pub all: u64,
     pub count: u64,
     pub kept: u64,
-    /// By how much the kept ones were over it.
+    /// By how much they were over it.
     pub excess_ns: u64,
     pub longest_ns: u64,
     /// Of the kept ones.
@@ -49,12 +49,15 @@ pub fn over_budget<'s>(
         add(entry.or_insert_with(|| OverBudget::new(kind, process, *budget_ns)));
     };
     for sum in sums {
-        // Of a bucket with the budget in it, it is not known how many were over it.
+        // Of a bucket with the budget in it, it is not known how many were over it: those that are kept.
         let (from_ns, _) = range_from_bucket(sum.bucket);
         of(sum.thread, &sum.kind, &mut |over| {
             over.all = over.all.saturating_add(sum.count);
             if from_ns > over.budget_ns {
                 over.count = over.count.saturating_add(sum.count);
+                let allowed_ns = sum.count.saturating_mul(over.budget_ns);
+                over.excess_ns =
+                    over.excess_ns.saturating_add(sum.states.total_ns().saturating_sub(allowed_ns));
                 over.longest_ns = over.longest_ns.max(sum.max_ns);
             }
         });
@@ -64,7 +67,10 @@ pub fn over_budget<'s>(
         of(span.thread, &span.kind, &mut |over| {
             if ns > over.budget_ns {
                 over.kept += 1;
-                over.excess_ns = over.excess_ns.saturating_add(ns - over.budget_ns);
+                if range_from_bucket(bucket_from_ns(ns)).0 <= over.budget_ns {
+                    over.count = over.count.saturating_add(1);
+                    over.excess_ns = over.excess_ns.saturating_add(ns - over.budget_ns);
+                }
                 over.longest_ns = over.longest_ns.max(ns);
                 over.states.add(&span.states);
                 if over.spans.len() < MOST {
@@ -98,7 +104,6 @@ impl OverBudget {
 
 #[cfg(test)]
 mod tests {
-    use wallprof_model::histogram::bucket_from_ns;
     use wallprof_model::{SpanSource, SpanState};
 
     use super::*;
@@ -114,6 +119,8 @@ mod tests {
     }
 
     fn sum(key: u32, us: u64, count: u64) -> SpanDelta {
+        let mut states = SpanStates::default();
+        states.0[SpanState::Cpu.index()] = us * US * count;
         SpanDelta {
             thread: ThreadKey(key),
             source: SpanSource::Code,
@@ -121,7 +128,7 @@ mod tests {
             bucket: bucket_from_ns(us * US),
             count,
             max_ns: us * US,
-            states: SpanStates::default(),
+            states,
         }
     }
 
@@ -135,8 +142,9 @@ mod tests {
         let found = over_budget(&budgets, &threads, &sums, &spans);
         assert_eq!(found.len(), 1);
         let over = &found[0];
-        assert_eq!((over.all, over.count, over.kept), (1_005, 3, 2), "{over:?}");
-        assert_eq!((over.excess_ns, over.longest_ns), (405 * US, 900 * US));
+        // One of the two of 505 µs was kept.
+        assert_eq!((over.all, over.count, over.kept), (1_005, 4, 2), "{over:?}");
+        assert_eq!((over.excess_ns, over.longest_ns), ((3 * 400 + 5) * US, 900 * US));
         assert_eq!(over.states.total_ns(), 1_405 * US);
         let keys: Vec<u32> = over.spans.iter().map(|(thread, ..)| thread.0).collect();
         assert_eq!(keys, [2, 1]);

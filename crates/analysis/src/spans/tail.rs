@@ -567,10 +567,12 @@ impl Kind {
         late.map(move |(key, waits)| (signed(waits.late_ns), signed(all_ns), key))
     }
 
-    /// Mean ns of the waits of a state in a span of the tail beyond one of the body.
+    /// Mean ns of the waits of a state in a span of the tail beyond one of the body. Without a span of the body it is not
+    /// known which waits all have.
     fn excess(&self, state: SpanState) -> impl Iterator<Item = (i64, &CauseKey)> {
         let mean = |ns: u64, spans: u64| (ns / spans.max(1)).min(i64::MAX as u64 / 2) as i64;
-        let of_state = self.waits.iter().filter(move |(key, _)| key.state == state);
+        let is_known = self.body_spans > 0;
+        let of_state = self.waits.iter().filter(move |(key, _)| is_known && key.state == state);
         let excess = of_state.map(move |(key, waits)| {
             (mean(waits.tail_ns, self.tail_spans) - mean(waits.body_ns, self.body_spans), key)
         });

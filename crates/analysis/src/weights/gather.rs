@@ -52,6 +52,8 @@ pub(super) struct Pair {
     pub(super) kernel: PathId,
 }
 
+const NO_CODE: Pair = Pair { user: PathId::EMPTY, kernel: PathId::EMPTY };
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Waker {
     pub(super) thread: Option<ThreadKey>,
@@ -127,12 +129,12 @@ impl<'a> Gather<'a> {
     pub fn add_wait(&mut self, wait: &StallRecord, range: &Range<MonoNs>, sampled: bool) {
         let user = wait.user.as_ref().map(|stack| self.paths.add(stack, &mut self.frames));
         let kernel = wait.kernel.as_ref().map(|stack| self.paths.add(stack, &mut self.frames));
+        let waker = self.waker_of(wait);
         for (state, part) in parts(wait) {
             let Some(group) = self.group(wait.thread, Weighted::State(state)) else { continue };
             let Some(pair) = self.sided(user, kernel) else { continue };
             let meaning = wait.meaning.clone().filter(|_| is_wait(group.1));
-            // The waker of an open wait is not known yet. That of another wait is in its sample.
-            let stacks = Some(Stacked { pair, waker: None, meaning });
+            let stacks = Some(Stacked { pair, waker, meaning });
             let sum = self.sums.entry(group).or_default().entry(stacks).or_default();
             let (whole, inside) = (length(&part), length(&common(&part, range)));
             if sampled {
@@ -142,6 +144,16 @@ impl<'a> Gather<'a> {
                 sum.count = sum.count.saturating_add(1);
             }
         }
+    }
+
+    /// As the sample of the wait has it. That of an open wait is not known yet.
+    fn waker_of(&mut self, wait: &StallRecord) -> Option<Waker> {
+        let waker = wait.waker.as_ref().filter(|_| self.view == View::Wakers)?;
+        let user = waker.user.as_ref().map(|stack| self.paths.add(stack, &mut self.frames));
+        let kernel = waker.kernel.as_ref().map(|stack| self.paths.add(stack, &mut self.frames));
+        let stacks = self.sided(user, kernel).unwrap_or(NO_CODE);
+        let thread = waker.thread.as_ref().and_then(|thread| thread.key);
+        Some(Waker { thread, interrupt: waker.thread.is_none(), stacks })
     }
 
     fn group(&self, thread: ThreadKey, what: Weighted) -> Option<Group> {
@@ -166,7 +178,7 @@ impl<'a> Gather<'a> {
 
     fn sided(&self, user: Option<PathId>, kernel: Option<PathId>) -> Option<Pair> {
         let (user, kernel) = (user.unwrap_or(PathId::EMPTY), kernel.unwrap_or(PathId::EMPTY));
-        if (user, kernel) == (PathId::EMPTY, PathId::EMPTY) {
+        if (Pair { user, kernel }) == NO_CODE {
             return None;
         }
         Some(match self.side {
@@ -196,7 +208,7 @@ impl<'a> Gather<'a> {
     ) -> Result<Option<Waker>, E> {
         let Some(waker) = waker.filter(|_| self.view == View::Wakers) else { return Ok(None) };
         let stacks = self.pair(waker.user, waker.kernel, resolve)?;
-        let stacks = stacks.unwrap_or(Pair { user: PathId::EMPTY, kernel: PathId::EMPTY });
+        let stacks = stacks.unwrap_or(NO_CODE);
         Ok(Some(Waker { thread: waker.thread, interrupt: waker.interrupt, stacks }))
     }
 }
@@ -212,8 +224,8 @@ mod tests {
     use crate::weights::stack::{WeightedStack, Weights};
     use proptest::prelude::*;
     use std::sync::Arc;
-    use wallprof_model::profile::ResolvedFrame;
-    use wallprof_model::{EpochSecond, MeaningSource, Reason, StackEnd, StallReason};
+    use wallprof_model::profile::{ResolvedFrame, WakerRecord};
+    use wallprof_model::{EpochSecond, MeaningSource, Reason, StackEnd, StallReason, ThreadRef};
     use wallprof_testkit::stacks::stall;
 
     const USER: StackId = StackId(1);
@@ -458,6 +470,35 @@ mod tests {
         assert_eq!(weigh_wait(lock, [300, 850, 1_150], Some(850)), ["main;handle;[blocked:lock] 150"]);
         let empty: [&str; 0] = [];
         assert_eq!(weigh_wait(StallReason::Runnable, [900, 20, 930], None), empty, "it ended before");
+    }
+
+    #[test]
+    fn wait_that_began_before_the_range_has_its_part_of_the_view_of_wakers() {
+        let (threads, resolve) = ([engine(), thread(2, "keeper")], resolve());
+        let mut gather = Gather::new(View::Wakers, Side::Both, &[], &threads, |_| true);
+        let by = |thread: Option<ThreadKey>, interrupt, user: Option<StackId>| WakerStacks {
+            thread,
+            interrupt,
+            user,
+            kernel: None,
+        };
+        for (ns, waker) in [(850, by(Some(ThreadKey(2)), false, Some(OTHER))), (20, by(None, true, None))] {
+            gather.add(&lock_waits(None, ns, Some(waker)), None, &resolve).unwrap();
+        }
+        let wait = wait(&resolve(USER).unwrap(), StallReason::Blocked(Reason::Lock), [300, 850, 1_150]);
+        let keeper = ThreadRef { key: Some(ThreadKey(2)), ..ThreadRef::default() };
+        let waker = WakerRecord { thread: Some(keeper), user: Some(resolve(OTHER).unwrap()), kernel: None };
+        let wait = StallRecord { open: false, waker: Some(waker), ..wait };
+        gather.add_wait(&wait, &(MonoNs(1_000)..MonoNs(2_000)), true);
+        let mut lines = lines(&gather.finish());
+        lines.sort();
+        assert_eq!(
+            lines,
+            [
+                "main;handle;[blocked:lock];[woken by];[interrupt] 20",
+                "main;handle;[blocked:lock];[woken by];sweep;main;keeper 150",
+            ]
+        );
     }
 
     #[test]

@@ -133,7 +133,8 @@ fn write_rest(out: &mut impl Write, comparison: &Comparison, style: &Style) -> i
         }
     }
     if !comparison.has_places {
-        let text = "Stalls were kept from unlike lengths on (--min-stall): their places are not compared.";
+        let text = "Places are not compared: the runs have unlike --min-stall, or waits that were too many to \
+                    be kept one by one.";
         write_note(out, 0, text, style)?;
     }
     for (which, only) in [("first", &comparison.only_a), ("second", &comparison.only_b)] {
