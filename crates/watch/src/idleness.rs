@@ -15,6 +15,8 @@ const YOUNG_NS: u64 = 1_000_000_000;
 /// A thread is idle that neither ran, nor waited for locks, disks or memory, for a hundredth of its recent
 /// time: an average over some ten seconds, in which each second weighs a tenth less than the one after it.
 const FADING: f64 = 0.9;
+/// Seconds that can come after a later one: of a thread that slept.
+const STEP_SECONDS: u32 = 15;
 /// A hundredth of each second: 10 ms, in the sum of all weights.
 const IDLE_NS: f64 = 1e8;
 
@@ -31,15 +33,24 @@ pub(crate) struct Relevance {
 impl Relevance {
     pub fn of(info: &ThreadInfo) -> Self {
         Relevance {
-            is_own_or_the_kernels: info.kernel_thread || info.process == OWN_PROCESS,
+            is_own_or_the_kernels: is_own_or_the_kernels(info),
             start_boot_ns: info.start_boot_ns,
             recent_ns: 0.0,
             second: EpochSecond(0),
         }
     }
 
+    /// The process has another name: a command that wallprof starts is called `wallprof` before its exec.
+    pub fn rename(&mut self, info: &ThreadInfo) {
+        self.is_own_or_the_kernels = is_own_or_the_kernels(info);
+    }
+
     /// Takes a second of the thread.
     pub fn add(&mut self, delta: &LedgerDelta) {
+        // The clock was set back where the second is long past.
+        if delta.second.0 + STEP_SECONDS < self.second.0 {
+            self.second = EpochSecond(delta.second.0.saturating_sub(1));
+        }
         let seconds = delta.second.0.saturating_sub(self.second.0);
         self.recent_ns = self.recent_ns * FADING.powi(seconds.min(1_000) as i32) + active_ns(delta) as f64;
         self.second = self.second.max(delta.second);
@@ -54,6 +65,10 @@ impl Relevance {
         let active_ns = self.recent_ns * FADING.powi(seconds) + stall.late_ns() as f64;
         !self.is_own_or_the_kernels && !is_young && active_ns >= IDLE_NS
     }
+}
+
+fn is_own_or_the_kernels(info: &ThreadInfo) -> bool {
+    info.kernel_thread || info.process == OWN_PROCESS
 }
 
 /// Whether a stall is lateness, and no wait for data or an answer, which may be idleness.
@@ -117,6 +132,21 @@ mod tests {
         assert!(!running(2 * MS).matters(&late(MS), now));
         assert!(!running(12 * MS).matters(&late(MS), EpochSecond(160)), "it has been idle for half a minute");
         assert!(running(0).matters(&late(100 * MS), now), "a tenth of a second late is not idle");
+    }
+
+    #[test]
+    fn idle_thread_stays_idle_when_the_clock_is_set_back() {
+        let mut relevance = running(2 * MS);
+        (10..90).for_each(|second| ran(&mut relevance, second, 2 * MS));
+        assert!(!relevance.matters(&late(MS), EpochSecond(90)));
+    }
+
+    #[test]
+    fn command_that_wallprof_starts_matters_after_its_exec() {
+        let mut relevance = Relevance::of(&ThreadInfo { process: "wallprof".into(), ..info() });
+        (100..130).for_each(|second| ran(&mut relevance, second, 500 * MS));
+        relevance.rename(&info());
+        assert!(relevance.matters(&late(MS), EpochSecond(130)));
     }
 
     #[test]

@@ -323,7 +323,10 @@ impl Metrics {
         let owner = Owner { process: info.process.clone(), thread: info.comm.clone(), container };
         match self.threads.get_mut(&info.key) {
             Some(named) if *named.owner == owner => {}
-            Some(named) => named.owner = Arc::new(owner),
+            Some(named) => {
+                named.owner = Arc::new(owner);
+                named.relevance.rename(info);
+            }
             None => {
                 let relevance = Relevance::of(info);
                 self.threads.insert(

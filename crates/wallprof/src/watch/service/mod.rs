@@ -174,7 +174,9 @@ impl Service {
             for command in commands {
                 self.obey(command);
             }
-            self.follow_schedule()?;
+            if let Err(failure) = self.follow_schedule() {
+                self.try_again(failure)?;
+            }
             self.notify_watchdog();
         }
     }
@@ -296,6 +298,15 @@ impl Service {
         self.flush_interval.shorten();
         self.engine.keep_seconds_pending(false);
         self.freshness.set(None);
+    }
+
+    /// The probes could not be switched on or off. The next second tries again.
+    fn try_again(&mut self, failure: Failure) -> Result<(), Failure> {
+        self.failures += 1;
+        if self.failures == 1 {
+            say(&format!("{}; wallprof tries again with the next second", failure.message));
+        }
+        if self.failures > MAX_FAILURES { Err(failure) } else { Ok(()) }
     }
 
     /// Counts a second that could not be read or written. The recording retries the rows that are not written

@@ -2,11 +2,12 @@
 //! The totals of a flush that the service itself needs, collected from the events.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use wallprof_model::event::Stall;
-use wallprof_model::{Event, MonoNs};
+use wallprof_model::{Event, MonoNs, ThreadKey};
 use wallprof_watch::Metrics;
 
 use super::lock;
@@ -34,17 +35,20 @@ pub(super) fn observer(
     totals: Rc<RefCell<Totals>>,
     snapshot_ns: Rc<Cell<Option<u64>>>,
 ) -> impl FnMut(&Event) + 'static {
+    let mut spikes = Spikes::default();
     move |event| {
         lock(&metrics).take(event);
         match event {
             Event::Stall(stall) => {
                 let mut totals = totals.borrow_mut();
                 totals.stalls += 1;
-                let is_spike = triggers_snapshot(stall, snapshot_ns.get());
-                if totals.spike.is_none() && is_spike && lock(&metrics).raises_severity(stall) {
+                let triggers =
+                    triggers_snapshot(stall, snapshot_ns.get()) && lock(&metrics).raises_severity(stall);
+                if spikes.is_new(stall, triggers) && totals.spike.is_none() {
                     totals.spike = Some(stall.end);
                 }
             }
+            Event::ThreadEnd { thread, .. } => drop(spikes.open.remove(thread)),
             Event::Overhead { process_cpu_ns, probe_ns, probe_runs, .. } => {
                 let mut totals = totals.borrow_mut();
                 totals.cost_ns += process_cpu_ns + probe_ns;
@@ -55,6 +59,28 @@ pub(super) fn observer(
     }
 }
 
+/// A long wait comes while it is open, and again when it has ended.
+#[derive(Default)]
+struct Spikes {
+    /// The start of the wait of each thread that triggered while it was open.
+    open: HashMap<ThreadKey, MonoNs>,
+}
+
+impl Spikes {
+    fn is_new(&mut self, stall: &Stall, triggers: bool) -> bool {
+        if self.open.get(&stall.thread) == Some(&stall.start) {
+            if !stall.open {
+                self.open.remove(&stall.thread);
+            }
+            return false;
+        }
+        if triggers && stall.open {
+            self.open.insert(stall.thread, stall.start);
+        }
+        triggers
+    }
+}
+
 fn triggers_snapshot(stall: &Stall, snapshot_ns: Option<u64>) -> bool {
     !stall.is_idle() && snapshot_ns.is_some_and(|shortest| stall.late_ns() >= shortest)
 }
@@ -62,6 +88,18 @@ fn triggers_snapshot(stall: &Stall, snapshot_ns: Option<u64>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wait_that_is_seen_open_triggers_once() {
+        let lock = wallprof_model::StallReason::Blocked(wallprof_model::Reason::Lock);
+        let wait = |ns| Stall::new(ThreadKey(1), lock, MonoNs(5), ns);
+        let mut spikes = Spikes::default();
+        let mut is_new = |stall: Stall| spikes.is_new(&stall, triggers_snapshot(&stall, Some(2_000_000_000)));
+        assert!(!is_new(Stall { open: true, ..wait(1_500_000_000) }), "not yet late enough");
+        assert!(is_new(Stall { open: true, ..wait(2_500_000_000) }));
+        assert!(!is_new(wait(3_000_000_000)), "the same wait");
+        assert!(is_new(wait(3_000_000_000)), "another one");
+    }
 
     #[test]
     fn snapshot_is_triggered_by_lateness() {

@@ -36,11 +36,16 @@ impl Service {
     /// Arms or disarms, as the hours and orders say.
     pub(super) fn follow_schedule(&mut self) -> Result<(), Failure> {
         let wanted = self.schedule.is_armed(jiff::Zoned::now().time());
-        match wanted == self.is_armed() {
-            true => Ok(()),
-            false if wanted => self.arm(),
-            false => self.disarm(),
+        if wanted == self.is_armed() {
+            return Ok(());
         }
+        let changed = if wanted { self.arm() } else { self.disarm() };
+        self.shorten_flush_interval();
+        // Also where what came before could not be written.
+        if wanted == self.is_armed() {
+            self.show_armed();
+        }
+        changed
     }
 
     fn is_armed(&self) -> bool {
@@ -49,27 +54,21 @@ impl Service {
 
     fn arm(&mut self) -> Result<(), Failure> {
         if self.started {
-            self.engine.resume()?;
+            self.engine.resume()
         } else {
             self.engine.arm();
             self.engine.report_existing_threads()?;
             self.started = true;
+            Ok(())
         }
-        self.shorten_flush_interval();
-        self.show_armed(true);
-        Ok(())
     }
 
     fn disarm(&mut self) -> Result<(), Failure> {
-        if self.started {
-            self.engine.pause()?;
-        }
-        self.shorten_flush_interval();
-        self.show_armed(false);
-        Ok(())
+        if self.started { self.engine.pause() } else { Ok(()) }
     }
 
-    fn show_armed(&self, armed: bool) {
+    fn show_armed(&self) {
+        let armed = self.is_armed();
         lock(&self.metrics).set_armed(armed);
         let state = if armed { "armed" } else { "disarmed" };
         say(state);

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use wallprof_model::event::{LedgerDelta, Stall};
-use wallprof_model::{EpochSecond, Event, MonoNs, Reason, StackId, StallReason, ThreadInfo, ThreadKey};
+use wallprof_model::{
+    ClockAnchor, EpochSecond, Event, MonoNs, Reason, StackId, StallReason, ThreadInfo, ThreadKey,
+};
 
 /// Lateness and CPU time are sums over this many seconds.
 pub const WINDOW: u64 = 10;
@@ -29,6 +31,8 @@ pub struct ThreadActivity {
     pub stalls: Vec<StallGroup>,
     seconds: BTreeMap<u32, Second>,
     late: VecDeque<(MonoNs, u64)>,
+    /// The start of the wait that was last seen open, and its lateness by then.
+    open: Option<(MonoNs, u64)>,
     ended: Option<MonoNs>,
 }
 
@@ -58,8 +62,13 @@ pub struct StallGroup {
 #[derive(Clone, Default)]
 pub struct ThreadsNow {
     threads: HashMap<ThreadKey, ThreadActivity>,
-    /// The last second of any ledger.
-    last: u32,
+    /// The first second of any ledger, and the last one of threads that live: those of a thread that ends are there
+    /// earlier.
+    seconds: Option<(u32, u32)>,
+    /// When recording began; `None`: long ago.
+    began: Option<MonoNs>,
+    clock: Option<ClockAnchor>,
+    /// All events up to then have arrived.
     now: MonoNs,
     /// The CPU time of wallprof in the current second, and in the last ones.
     own_ns: u64,
@@ -104,6 +113,7 @@ impl ThreadsNow {
                 }
             }
             Event::Ledger(delta) => self.add(delta),
+            Event::Clock(anchor) => self.step(*anchor),
             Event::Stall(stall) if !stall.is_idle() => self.stall(stall),
             Event::Overhead { process_cpu_ns, probe_ns, .. } => self.own_ns += process_cpu_ns + probe_ns,
             _ => {}
@@ -113,12 +123,18 @@ impl ThreadsNow {
     /// All events up to `now` have arrived: drops what is too old.
     pub fn flushed(&mut self, now: MonoNs) {
         self.now = now;
+        let living = self.threads.values().filter(|thread| !thread.has_ended());
+        let last =
+            living.filter_map(|thread| thread.seconds.last_key_value()).map(|(second, _)| *second).max();
+        if let (Some((_, to)), Some(last)) = (&mut self.seconds, last) {
+            *to = last;
+        }
         self.own_seconds.push_back((now, std::mem::take(&mut self.own_ns)));
         let oldest = now.0.saturating_sub(WINDOW * SECOND_NS);
         while self.own_seconds.front().is_some_and(|(at, _)| at.0 < oldest) {
             self.own_seconds.pop_front();
         }
-        let from = self.last.saturating_sub(BAR as u32);
+        let from = self.last().saturating_sub(BAR as u32);
         self.threads
             .retain(|_, thread| thread.ended.is_none_or(|at| now.0.saturating_sub(at.0) <= LINGER_NS));
         for thread in self.threads.values_mut() {
@@ -140,7 +156,7 @@ impl ThreadsNow {
         threads.sort_by_cached_key(|thread| {
             let most = match order {
                 Order::Late => u64::MAX - thread.late_ns(),
-                Order::Cpu => u64::MAX - self.cpu_ns(thread),
+                Order::Cpu => u64::MAX - (self.cpu_share(thread) * 1e9) as u64,
                 Order::Name => 0,
             };
             (most, thread.comm.clone(), thread.tid)
@@ -165,18 +181,41 @@ impl ThreadsNow {
         used as f64 / (last.0 - first.0) as f64
     }
 
-    /// CPU time in the last [`WINDOW`] seconds.
-    pub fn cpu_ns(&self, thread: &ThreadActivity) -> u64 {
-        let from = (self.last + 1).saturating_sub(WINDOW as u32);
-        thread.seconds.range(from..).map(|(_, second)| second.sums.on_cpu_ns).sum()
+    /// Share of one CPU in the last [`WINDOW`] seconds.
+    pub fn cpu_share(&self, thread: &ThreadActivity) -> f64 {
+        let Some((first, last)) = self.seconds else { return 0.0 };
+        let from = (last + 1).saturating_sub(WINDOW as u32).max(first);
+        let ns: u64 = thread.seconds.range(from..=last).map(|(_, second)| second.sums.on_cpu_ns).sum();
+        ns as f64 / 1e9 / f64::from(last + 1 - from)
+    }
+
+    /// How late the thread was in the last [`WINDOW`] seconds, as a share of the time.
+    pub fn late_share(&self, thread: &ThreadActivity) -> f64 {
+        let seen = self.began.map_or(u64::MAX, |began| self.now.0.saturating_sub(began.0));
+        thread.late_ns() as f64 / seen.clamp(SECOND_NS, WINDOW * SECOND_NS) as f64
+    }
+
+    fn last(&self) -> u32 {
+        self.seconds.map_or(0, |(_, last)| last)
     }
 
     /// A letter for each of the last `seconds`, the newest last: see [`letter`].
     pub fn bar(&self, thread: &ThreadActivity, seconds: usize) -> String {
         let seconds = seconds.min(BAR) as u32;
-        let shown = (0..seconds).rev().map(|ago| self.last.checked_sub(ago));
+        let shown = (0..seconds).rev().map(|ago| self.last().checked_sub(ago));
         let letter = |second: &Second| second.letter;
         shown.map(|second| second.and_then(|at| thread.seconds.get(&at)).map_or(' ', letter)).collect()
+    }
+
+    /// After a step of the clock by a second or more, seconds have other numbers.
+    fn step(&mut self, anchor: ClockAnchor) {
+        self.began.get_or_insert(anchor.mono);
+        let offset = |anchor: ClockAnchor| i128::from(anchor.epoch.0) - i128::from(anchor.mono.0);
+        let before = self.clock.replace(anchor).map_or(i128::MAX / 2, offset);
+        if offset(anchor).abs_diff(before) >= u128::from(SECOND_NS) {
+            self.seconds = None;
+            self.threads.values_mut().for_each(|thread| thread.seconds.clear());
+        }
     }
 
     fn meet(&mut self, info: &ThreadInfo) {
@@ -188,6 +227,7 @@ impl ThreadsNow {
             stalls: Vec::new(),
             seconds: BTreeMap::new(),
             late: VecDeque::new(),
+            open: None,
             ended: None,
         });
         (thread.comm, thread.process) = (info.comm.clone(), info.process.clone());
@@ -195,7 +235,8 @@ impl ThreadsNow {
 
     fn add(&mut self, delta: &LedgerDelta) {
         let EpochSecond(second) = delta.second;
-        self.last = self.last.max(second);
+        let (first, last) = self.seconds.unwrap_or((second, second));
+        self.seconds = Some((first.min(second), last));
         if let Some(thread) = self.threads.get_mut(&delta.thread) {
             let empty = || Second { sums: LedgerDelta::new(delta.thread, delta.second), letter: ' ' };
             let second = thread.seconds.entry(second).or_insert_with(empty);
@@ -206,12 +247,18 @@ impl ThreadsNow {
 
     fn stall(&mut self, stall: &Stall) {
         let Some(thread) = self.threads.get_mut(&stall.thread) else { return };
+        // A long wait comes while it is open, and again when it has ended.
+        let seen_ns = thread.open.take_if(|(start, _)| *start == stall.start).map(|(_, late_ns)| late_ns);
+        if stall.open {
+            thread.open = Some((stall.start, stall.late_ns()));
+        }
+        let more_ns = stall.late_ns().saturating_sub(seen_ns.unwrap_or(0));
         // Stalls of the same second add up: memory is bounded by the window.
         match thread.late.back_mut() {
-            Some((at, late)) if stall.end.0.saturating_sub(at.0) < SECOND_NS / 10 => *late += stall.late_ns(),
-            _ => thread.late.push_back((stall.end, stall.late_ns())),
+            Some((at, late)) if stall.end.0.saturating_sub(at.0) < SECOND_NS / 10 => *late += more_ns,
+            _ => thread.late.push_back((stall.end, more_ns)),
         }
-        thread.group(stall);
+        thread.group(stall, seen_ns.is_none());
     }
 }
 
@@ -221,11 +268,11 @@ impl ThreadActivity {
         self.late.iter().map(|(_, late)| late).sum()
     }
 
-    fn group(&mut self, stall: &Stall) {
+    fn group(&mut self, stall: &Stall, is_new: bool) {
         let reason = stall.meaning.as_ref().map_or(stall.reason.name(), |meaning| &meaning.name);
         let found = self.stalls.iter().position(|group| group.user == stall.user && group.reason == reason);
         let (count, longest_ns) = match found.map(|at| self.stalls.remove(at)) {
-            Some(group) => (group.count + 1, group.longest_ns.max(stall.late_ns())),
+            Some(group) => (group.count + u64::from(is_new), group.longest_ns.max(stall.late_ns())),
             None => (1, stall.late_ns()),
         };
         self.stalls.insert(
@@ -303,7 +350,7 @@ fn culprit(stall: &Stall) -> String {
 pub mod tests {
     use super::*;
     use wallprof_model::event::Lock;
-    use wallprof_model::{StackId, ThreadRef};
+    use wallprof_model::{EpochNs, StackId, ThreadRef};
 
     pub fn info(key: u32, comm: &str) -> ThreadInfo {
         ThreadInfo::new(ThreadKey(key), (100, "shop"), (100 + key, comm))
@@ -416,6 +463,41 @@ pub mod tests {
         assert!(now.sorted(Order::Name, "")[0].has_ended());
         now.flushed(MonoNs(12 * SECOND_NS));
         assert_eq!(names(&now, Order::Name, ""), ["late"]);
+    }
+
+    #[test]
+    fn wait_that_was_seen_open_counts_once() {
+        let mut now = two_threads();
+        let whole = locked(1, 9, 3_000);
+        let open =
+            Stall { end: MonoNs(7_500_000_000), blocked_ns: 1_500_000_000, open: true, ..whole.clone() };
+        now.take(&Event::Stall(Box::new(open)));
+        now.take(&Event::Stall(Box::new(whole)));
+        let late = now.sorted(Order::Late, "late")[0];
+        assert_eq!(late.late_ns(), 3_200_000_000, "with the one before");
+        assert_eq!(late.stalls.iter().map(|group| group.count).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn shares_are_of_the_seconds_that_were_seen() {
+        let mut now = two_threads();
+        let share = |now: &ThreadsNow, name: &str| now.cpu_share(now.sorted(Order::Name, name)[0]);
+        assert!((share(&now, "holder") - 1.0).abs() < 1e-9, "after five seconds");
+        // A thread that ends has a part of the next second.
+        let mut ending = LedgerDelta::new(ThreadKey(1), EpochSecond(6));
+        ending.wall_ns = 1_000;
+        now.take(&Event::Ledger(ending));
+        now.take(&Event::ThreadEnd { thread: ThreadKey(1), at: MonoNs(5 * SECOND_NS + 1_000) });
+        now.flushed(MonoNs(5 * SECOND_NS));
+        assert!((share(&now, "holder") - 1.0).abs() < 1e-9);
+        assert_eq!(now.bar(now.sorted(Order::Name, "holder")[0], 3), "###");
+        // The clock steps back by an hour.
+        now.take(&Event::Clock(ClockAnchor { mono: MonoNs(5 * SECOND_NS), epoch: EpochNs(1) }));
+        let mut holder = LedgerDelta::new(ThreadKey(2), EpochSecond(2));
+        (holder.wall_ns, holder.on_cpu_ns) = (SECOND_NS, SECOND_NS / 2);
+        now.take(&Event::Ledger(holder));
+        now.flushed(MonoNs(6 * SECOND_NS));
+        assert!((share(&now, "holder") - 0.5).abs() < 1e-9);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use wallprof_model::ThreadKey;
 
-use super::activity::{BAR, Order, StallGroup, ThreadActivity, ThreadsNow, WINDOW};
+use super::activity::{BAR, Order, StallGroup, ThreadActivity, ThreadsNow};
 use super::names::Names;
 
 /// Columns before the bar.
@@ -167,8 +167,8 @@ fn row(
     (width, bar): (usize, usize),
     is_selected: bool,
 ) -> Line {
-    let late = thread.late_ns() as f64 / 1e6 / WINDOW as f64;
-    let cpu = threads.cpu_ns(thread) as f64 / 1e7 / WINDOW as f64;
+    let late = threads.late_share(thread) * 1e3;
+    let cpu = threads.cpu_share(thread) * 1e2;
     let comm: String = ascii(&thread.comm).chars().take(15).collect();
     let comm = if thread.has_ended() { format!("{comm:.13} *") } else { comm };
     let bar = threads.bar(thread, bar);
