@@ -161,7 +161,7 @@ pub(crate) fn each_cell(reader: &Reader, mut found: impl FnMut(SpanCell)) -> Sql
 /// the longest have in addition.
 pub(crate) fn longest(reader: &Reader) -> SqlResult<Vec<(u64, Span)>> {
     let count: i64 = reader.connection().query_row("SELECT count(*) FROM span", [], |row| row.get(0))?;
-    let chosen = match count > MOST_SPANS as i64 {
+    let condition = match count > MOST_SPANS as i64 {
         false => String::new(),
         // The product scatters ids that follow each other.
         true => format!(
@@ -176,7 +176,7 @@ pub(crate) fn longest(reader: &Reader) -> SqlResult<Vec<(u64, Span)>> {
     };
     let sql = format!(
         "SELECT id, source, kind, thread, start_ns, duration_ns, EACH_SPAN_STATE[, ][#_ns]
-         FROM span {chosen} ORDER BY duration_ns DESC, id"
+         FROM span {condition} ORDER BY duration_ns DESC, id"
     );
     reader.collect(&expand(&sql), |row| {
         let start = unsigned(row, "start_ns")?;

@@ -345,35 +345,33 @@ fn events(waits: &Waits, operations: &[Operations]) -> Vec<Event> {
     events
 }
 
-/// Whether all operations as long as the one of this rank, from the slowest on, are kept: else another has the rank.
+/// Whether all operations as long as the one of this rank are kept: else another has the rank. `kept`: the slowest first.
 fn is_kept(kept: &[u64], all: &Histogram, rank: usize) -> bool {
-    let mut slowest = kept.to_vec();
-    slowest.sort_unstable_by_key(|ns| std::cmp::Reverse(*ns));
-    let Some(bucket) = slowest.get(rank).map(|ns| bucket_from_ns(*ns)) else { return false };
-    let as_long = slowest.iter().filter(|ns| bucket_from_ns(**ns) >= bucket).count();
+    let Some(bucket) = kept.get(rank).map(|ns| bucket_from_ns(*ns)) else { return false };
+    let as_long = kept.partition_point(|ns| bucket_from_ns(*ns) >= bucket);
     let of_all = all.cells().filter(|(at, _)| *at >= bucket).map(|(_, cell)| cell.count).sum::<u64>();
     as_long as u64 >= of_all
 }
 
 fn kind_estimate(operations: &Operations, marks: std::ops::Range<usize>, played: &[Played]) -> KindEstimate {
-    let before: Vec<u64> = operations.kept.iter().map(|one| one.end.saturating_sub(one.start)).collect();
-    let after = |played: &Played| -> Vec<u64> {
-        let ends = played.marks[marks.clone()].chunks_exact(2);
-        ends.map(|ends| ends[1].saturating_sub(ends[0])).collect()
+    let slowest_first = |durations: &mut dyn Iterator<Item = u64>| {
+        let mut durations: Vec<u64> = durations.collect();
+        durations.sort_unstable_by_key(|ns| std::cmp::Reverse(*ns));
+        durations
     };
+    let before = slowest_first(&mut operations.kept.iter().map(|one| one.end.saturating_sub(one.start)));
+    let after = |played: &Played| {
+        let ends = played.marks[marks.clone()].chunks_exact(2);
+        slowest_first(&mut ends.map(|ends| ends[1].saturating_sub(ends[0])))
+    };
+    let after: Vec<Vec<u64>> = played.iter().map(after).collect();
     let percentile = |part: u64| {
         // By its rank from the slowest one: the fast ones are not all kept.
-        let rank = operations.all.count() / part;
-        let is_known = is_kept(&before, &operations.all, rank as usize);
-        let of = |mut durations: Vec<u64>| {
-            durations.sort_unstable_by_key(|ns| std::cmp::Reverse(*ns));
-            durations[rank as usize]
-        };
-        is_known.then(|| {
-            let after: Vec<u64> = played.iter().map(|played| of(after(played))).collect();
-            let (low, high) =
-                after.iter().fold((u64::MAX, 0), |(low, high), &ns| (low.min(ns), high.max(ns)));
-            Estimate { before: of(before.clone()), after: after[0], low, high }
+        let rank = (operations.all.count() / part) as usize;
+        is_kept(&before, &operations.all, rank).then(|| {
+            let of_rank = after.iter().map(|durations| durations[rank]);
+            let (low, high) = of_rank.fold((u64::MAX, 0), |(low, high), ns| (low.min(ns), high.max(ns)));
+            Estimate { before: before[rank], after: after[0][rank], low, high }
         })
     };
     KindEstimate { kind: operations.kind.clone(), p99: percentile(100), p999: percentile(1_000) }

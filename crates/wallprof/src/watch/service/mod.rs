@@ -175,7 +175,7 @@ impl Service {
                 self.obey(command);
             }
             if let Err(failure) = self.follow_schedule() {
-                self.try_again(failure)?;
+                self.count_failure(failure, "tries again")?;
             }
             self.notify_watchdog();
         }
@@ -300,11 +300,11 @@ impl Service {
         self.freshness.set(None);
     }
 
-    /// The probes could not be switched on or off. The next second tries again.
-    fn try_again(&mut self, failure: Failure) -> Result<(), Failure> {
+    /// The failure itself after too many in a row. `goes_on`: what wallprof does with the next second.
+    fn count_failure(&mut self, failure: Failure, goes_on: &str) -> Result<(), Failure> {
         self.failures += 1;
         if self.failures == 1 {
-            say(&format!("{}; wallprof tries again with the next second", failure.message));
+            say(&format!("{}; wallprof {goes_on} with the next second", failure.message));
         }
         if self.failures > MAX_FAILURES { Err(failure) } else { Ok(()) }
     }
@@ -312,18 +312,16 @@ impl Service {
     /// Counts a second that could not be read or written. The recording retries the rows that are not written
     /// yet.
     fn fail(&mut self, failure: Failure) -> Result<(), Failure> {
-        self.failures += 1;
         let seconds = whole_seconds(std::mem::replace(&mut self.last_attempt, Instant::now())).max(1);
         // Pending seconds are flushed with the next one; until then the BPF programs continue unchanged.
         self.flush_interval.shorten();
         self.freshness.set(None);
-        if self.failures == 1 {
-            say(&format!("{}; wallprof continues with the next second", failure.message));
+        {
+            let mut metrics = lock(&self.metrics);
+            metrics.count_loss(Loss::SecondsNotWritten.name(), seconds);
+            metrics.end_seconds(seconds);
         }
-        let mut metrics = lock(&self.metrics);
-        metrics.count_loss(Loss::SecondsNotWritten.name(), seconds);
-        metrics.end_seconds(seconds);
-        if self.failures > MAX_FAILURES { Err(failure) } else { Ok(()) }
+        self.count_failure(failure, "continues")
     }
 
     fn notify_watchdog(&mut self) {

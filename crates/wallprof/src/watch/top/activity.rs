@@ -9,7 +9,7 @@ use wallprof_model::{
 };
 
 /// Lateness and CPU time are sums over this many seconds.
-pub const WINDOW: u64 = 10;
+const WINDOW: u64 = 10;
 /// Seconds of the bar of states.
 pub const BAR: usize = 60;
 /// Groups of stalls kept of each thread; the group that was seen longest ago makes place.
