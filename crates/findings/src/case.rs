@@ -35,6 +35,8 @@ pub struct Case {
     pub start: MonoNs,
     pub end: MonoNs,
     pub runnable_ns: u64,
+    /// The part of it at the end: of a wait in slices, that of the last one.
+    pub last_runnable_ns: u64,
     /// Whether it gave its CPU to others itself.
     pub yielded: bool,
     /// The timeout that the thread had asked for.
@@ -171,7 +173,7 @@ impl Case {
 
     /// When it was woken: the wait for a CPU comes after that.
     pub fn woken(&self) -> MonoNs {
-        MonoNs(self.end.0.saturating_sub(self.runnable_ns).max(self.start.0))
+        MonoNs(self.end.0.saturating_sub(self.last_runnable_ns).max(self.start.0))
     }
 
     /// From when on it kept its thread from what the thread would have done with a CPU: all of a wait that counts

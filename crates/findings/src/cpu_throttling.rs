@@ -83,7 +83,7 @@ fn waits_for_cpu(case: &Case, evidence: &Evidence) -> bool {
 
 /// The end of a wait, in which the thread waited for a CPU.
 fn cpu_wait(case: &Case) -> (MonoNs, MonoNs) {
-    (MonoNs(case.end.0.saturating_sub(case.runnable_ns)), case.end)
+    (case.woken(), case.end)
 }
 
 /// A control group with a quota that was used up.

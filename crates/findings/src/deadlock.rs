@@ -137,7 +137,7 @@ fn step(case: &Case) -> String {
         Some(owner) if owner.key == Some(case.thread) => {
             format!("{name} waits{place} for a lock that it holds itself")
         }
-        Some(owner) => format!("{name} waits{place} for a lock that {} holds", wording::name(owner)),
+        Some(owner) => format!("{name} waits{place} for a lock that {} holds", wording::other(owner, case)),
         None => format!("{name} waits{place}"),
     }
 }

@@ -302,6 +302,7 @@ impl Collector {
             start: stall.start,
             end: stall.end,
             runnable_ns: stall.runnable_ns,
+            last_runnable_ns: stall.runnable_ns,
             yielded: stall.reason == StallReason::Preempted && stall.user.as_ref().is_some_and(is_yield),
             asked_ns: stall.asked_ns,
             priority: stall.priority,
@@ -666,12 +667,28 @@ fn joined_slices(cases: Vec<Case>) -> Vec<Case> {
             Some(wait) => {
                 wait.end = wait.end.max(case.end);
                 wait.runnable_ns = wait.runnable_ns.saturating_add(case.runnable_ns);
-                (wait.waker, wait.open, wait.asked_ns) = (case.waker, case.open, None);
+                wait.last_runnable_ns = case.runnable_ns;
+                wait.ran_ns = wait.ran_ns.saturating_add(case.ran_ns);
+                wait.outside_ns = wait.outside_ns.saturating_add(case.outside_ns);
+                wait.ran_instead = sum_by_party(&wait.ran_instead, &case.ran_instead);
+                (wait.waker, wait.open) = (case.waker, case.open);
+                (wait.asked_ns, wait.overslept_ns) = (None, None);
             }
             None => joined.push(case),
         }
     }
     joined
+}
+
+fn sum_by_party(one: &[(Party, u64)], other: &[(Party, u64)]) -> Box<[(Party, u64)]> {
+    let mut sums = one.to_vec();
+    for (party, ns) in other {
+        match sums.iter_mut().find(|(known, _)| known == party) {
+            Some((_, sum)) => *sum = sum.saturating_add(*ns),
+            None => sums.push((party.clone(), *ns)),
+        }
+    }
+    sums.into()
 }
 
 fn pod_of_container(thread: &ThreadInfo) -> Option<(String, String)> {

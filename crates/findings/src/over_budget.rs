@@ -69,7 +69,7 @@ fn place_of(state: SpanState, cases: &[&Case]) -> String {
     let SpanState::Of(State::Blocked(reason)) = state else { return String::new() };
     let mut places: BTreeMap<String, u64> = BTreeMap::new();
     for case in cases.iter().filter(|case| case.reason == StallReason::Blocked(reason)) {
-        let held = case.waited_for().map(|party| format!(" held by {}", wording::party(party, case.pid)));
+        let held = case.waited_for().map(|party| format!(" held by {}", wording::other(party, case)));
         let held = held.filter(|_| case.is_for_a_lock()).unwrap_or_default();
         let meaning = case.meaning.as_ref().map(|meaning| format!(" ({})", meaning.name)).unwrap_or_default();
         let place = format!("{meaning}{}{held}", wording::place(case.site.as_ref()));

@@ -45,7 +45,7 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Fixture, case, thread_ref};
+    use super::super::fixture::{Fixture, at, case, thread_ref};
     use super::*;
     use wallprof_model::Reason;
     use wallprof_model::profile::StallRecord;
@@ -66,6 +66,17 @@ mod tests {
         );
         assert!(found.title.contains("thread-2 for 100 %"), "{}", found.title);
         assert!(found.advice.contains("process itself"), "{}", found.advice);
+    }
+
+    #[test]
+    fn wait_in_slices_has_what_ran_in_each() {
+        let slice = |number: u64| StallRecord {
+            wait_id: Some(number / 4),
+            ..at(number * 10_000_000, woken(number + 1, 2_000_000, 8_000_000))
+        };
+        let found = Fixture::only_finding((0..80).map(slice));
+        assert_eq!((found.count, found.total_ns), (20, 640_000_000));
+        assert!(found.title.contains("thread-2 for 100 %"), "{}", found.title);
     }
 
     #[test]

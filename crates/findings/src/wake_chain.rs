@@ -199,7 +199,7 @@ impl Chain<'_> {
 
 impl Link<'_> {
     fn words(&self) -> String {
-        let (name, party) = (wording::shown(&self.case.comm), wording::name(self.to));
+        let (name, party) = (wording::shown(&self.case.comm), wording::other(self.to, self.case));
         let spot = wording::spot(self.case.site.as_ref());
         match self.case.reason {
             StallReason::Preempted => format!("{name} had lost its CPU to {party}, which it had woken{spot}"),
@@ -305,7 +305,7 @@ mod tests {
         let third =
             StallRecord { waker: Some(flush), ..case(3, 3, StallReason::Blocked(Reason::Wait), 9 * MS) };
         let found = Fixture::only_finding([wait(), ask(MS, 8 * MS), at(0, third)]);
-        assert!(found.title.contains("thread-3 was waiting for logger (wait in work)"), "{}", found.title);
+        assert!(found.title.contains("thread-3 was waiting for logger 900 (wait in work)"), "{}", found.title);
         assert!(found.title.ends_with("the chain ended in flush."), "{}", found.title);
     }
 

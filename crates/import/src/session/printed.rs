@@ -77,7 +77,7 @@ impl Session {
             self.running(time, &sample, weight, state, &taken);
         }
         if let Some(view) = event.view {
-            self.counted(time, &sample, view, &taken);
+            self.counted(time, &sample, (view, sample.period.unwrap_or(1)), &taken);
         }
     }
 

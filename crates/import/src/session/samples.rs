@@ -70,7 +70,11 @@ impl Session {
             Role::Other => {}
         }
         if let Some(view) = view {
-            self.counted(time, &sample, view, &taken);
+            // A sample of a fixed period does not say it: `perf record -c`.
+            let fixed =
+                (!attr.is_frequency() && attr.period_or_frequency > 0).then_some(attr.period_or_frequency);
+            let events = sample.period.or(fixed).unwrap_or(1);
+            self.counted(time, &sample, (view, events), &taken);
         }
     }
 
@@ -102,12 +106,18 @@ impl Session {
         self.out.push(Event::Ledger(delta));
     }
 
-    /// A sample of an event that has a view of its own.
-    pub(super) fn counted(&mut self, time: u64, sample: &Sample<'_>, view: u16, taken: &Taken) {
+    /// A sample of an event that has a view of its own, for so many events.
+    pub(super) fn counted(
+        &mut self,
+        time: u64,
+        sample: &Sample<'_>,
+        (view, events): (u16, u64),
+        taken: &Taken,
+    ) {
         let key =
             self.with_sampled(sample, time, time, |known, time, steps| known.timeline.seen(time, steps));
         if let Some(key) = key {
-            self.weigh(key, time, Weighted::Event(view), sample.period.unwrap_or(1), taken);
+            self.weigh(key, time, Weighted::Event(view), events, taken);
         }
     }
 
