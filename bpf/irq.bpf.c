@@ -18,6 +18,12 @@ struct {
     __type(value, struct latency_value);
 } interrupts SEC(".maps");
 
+/* Those that were under way when an earlier recording ended have an unknown end, and a pause within. */
+ALWAYS_INLINE void forget_old_interrupts(struct cpu_state *cpu) {
+    if (unlikely(cpu->interrupt_depth && cpu->interrupt[0].entered < armed_at))
+        cpu->interrupt_depth = 0;
+}
+
 ALWAYS_INLINE void enter_interrupt(u32 kind, u32 number) {
     u64 now = bpf_ktime_get_ns();
     struct cpu_state *cpu = this_cpu();
@@ -27,11 +33,13 @@ ALWAYS_INLINE void enter_interrupt(u32 kind, u32 number) {
     if (!cpu || !armed(now))
         return;
     cpu->runs++;
+    forget_old_interrupts(cpu);
     depth = cpu->interrupt_depth;
     if (depth >= IRQ_DEPTH) {
         lose(LOSS_INTERRUPT_DEPTH);
         return;
     }
+    barrier_var(depth); /* the mask is what 6.1 knows the bounds by */
     frame = &cpu->interrupt[depth & (IRQ_DEPTH - 1)];
     frame->entered = now;
     frame->inner = 0;
@@ -69,10 +77,12 @@ ALWAYS_INLINE void close_interrupt(struct cpu_state *cpu, u32 kind, u64 now) {
     u32 depth, second;
     u64 whole, own;
 
+    forget_old_interrupts(cpu);
     depth = cpu->interrupt_depth;
     if (depth == 0 || depth > IRQ_DEPTH)
         return; /* entered before arming */
     depth--;
+    barrier_var(depth);
     frame = &cpu->interrupt[depth & (IRQ_DEPTH - 1)];
     if (frame->kind != kind)
         return;

@@ -78,8 +78,12 @@ int BPF_PROG(on_rename, struct task_struct *task, const char *comm) {
     struct thread_state *t = state_of(task);
     u32 matches;
 
-    if (t)
+    if (t) {
         t->changed = 1;
+        /* A program that another thread than the first one starts: the thread has the first one's number now.
+         */
+        t->ns_tid = innermost_number(BPF_CORE_READ(task, thread_pid));
+    }
     if (!name_glob_count)
         return 0;
     matches = named(task, comm);

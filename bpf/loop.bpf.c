@@ -71,7 +71,7 @@ GLOBAL int end_turn(struct thread_state *t, u64 place, u32 found, u64 now) {
         abandon_fault(t);
     roll(t, now);
     charge_run(t, now);
-    if (t->busy_from < t->since)
+    if (t->busy_from && t->busy_from < t->since)
         count_span(t);
     start_period(t, place, t->since, 0);
     t->busy_after_nothing = !found;

@@ -31,28 +31,35 @@ const struct late_record empty_late = {.type = RECORD_LATE};
 /* A row that is new. */
 const struct span_value no_periods = {};
 
+/* The thread has waited for work in the open period, which still goes on: where the waits were is known only
+ * from now on, or is no longer known. */
+ALWAYS_INLINE void abandon_period(struct thread_state *t) {
+    if (!t->busy_from)
+        return;
+    lose(LOSS_PERIODS_ABANDONED);
+    t->busy_from = 0;
+}
+
 /* Whether the thread's place `number` is idle. Verdicts are looked up once a second and place: a thread waits
- * at few places. Where a place is no longer idle, or forgotten, the period that is open is not counted: how
- * many waits for work it has had is not known. */
+ * at few places. */
 GLOBAL int is_idle_place(struct thread_state *t, u64 number) {
     struct known_place *known;
     struct wait_place *place;
-    bool was_idle;
+    bool was_idle, waited;
 
     if (!t)
         return 0;
     known = &t->known_places[(number >> 32) & (KNOWN_PLACES - 1)];
     if (likely(known->number == number && known->second == t->second))
         return known->is_idle;
+    waited = known->number == number && known->second >= (t->busy_from + epoch_offset) / 1000000000ULL;
     was_idle = number == t->busy_place || (known->number == number && known->is_idle);
     place = bpf_map_lookup_elem(&places, &number);
     known->number = number;
     known->second = t->second;
     known->is_idle = place && (place->verdict == PLACE_IDLE || place->verdict == PLACE_IDLE_ASKED);
-    if (unlikely(was_idle && !known->is_idle) && t->busy_from) {
-        lose(LOSS_PERIODS_ABANDONED);
-        t->busy_from = 0;
-    }
+    if (unlikely(known->is_idle ? waited && !was_idle : was_idle))
+        abandon_period(t);
     return known->is_idle;
 }
 

@@ -164,8 +164,8 @@ int on_span_end(struct pt_regs *ctx) {
     open = &spans->span[span];
     if (!open->start || ((cookie & SPAN_PROBE_CALL) && ctx->sp != open->sp))
         return 0;
-    /* One that began before a pause has waits that nobody charged. */
-    if (open->start >= armed_at && !emit_probed(t, span, open))
+    /* One that begins before a pause, or ends in one, has waits that nobody charges. */
+    if (open->start >= armed_at && armed(bpf_ktime_get_ns()) && !emit_probed(t, span, open))
         lose(LOSS_PROBED_SPANS);
     open->start = 0;
     spans->count--;

@@ -134,7 +134,8 @@ ALWAYS_INLINE void switch_in(void *ctx, struct cpu_state *cpu, struct task_struc
     u64 off, delay, waited, awake;
     bool stacked, late;
 
-    if (!t || t->activity == ACTIVITY_RUNNING)
+    /* What it did before a pause says nothing about now. */
+    if (!t || (t->activity == ACTIVITY_RUNNING && likely(t->since >= armed_at)))
         return;
     if (unlikely(t->awaits))
         stop_awaiting(t);

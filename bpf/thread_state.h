@@ -183,5 +183,8 @@ ALWAYS_INLINE void start_observing(struct thread_state *t, struct task_struct *t
     t->polled = POLLED_NOTHING;
     t->busy_from = 0;
     t->idle = false;
+    t->awaits = 0; /* the slots were cleared since */
+    if (t->fault.start < from)
+        t->faulting = 0;
     t->nvcsw_seen = task->nvcsw;
 }

@@ -84,7 +84,7 @@ losses! {
         "samples and waits late in spans that found a full buffer between the kernel and the recorder: the causes \
          of a tail are from the others";
     PeriodsAbandoned, "periods_abandoned",
-        "busy periods that were not counted, because a wait for work of their thread was no longer known as one";
+        "busy periods that were not counted, because where their thread waits for work became known, or unknown, meanwhile";
     KernelLossUnknown, "kernel_loss_unknown",
         "losses that the kernel side counted under a number that this program does not know";
     RecordsUnknown, "records_unknown",

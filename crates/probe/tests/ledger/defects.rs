@@ -12,7 +12,20 @@ use crate::traps::{CHECKS, pictures};
 /// What it is, the file, and the code that it replaces. The code occurs once in the file.
 type Defect = (&'static str, &'static str, &'static str, &'static str);
 
-const DEFECTS: [Defect; 30] = [
+const DEFECTS: [Defect; 33] = [
+    (
+        "an interrupt counts the pause that it is under way in",
+        "irq.bpf.c",
+        "cpu->interrupt[0].entered < armed_at",
+        "false",
+    ),
+    (
+        "a wait for a CPU that begins in a pause is running time",
+        "switch_in.h",
+        "t->activity == ACTIVITY_RUNNING && likely(t->since >= armed_at)",
+        "t->activity == ACTIVITY_RUNNING",
+    ),
+    ("a fault of before a pause goes on", "thread_state.h", "        t->faulting = 0;", "        ;"),
     ("running time at a second's end is lost", "ledger.h", "t->ledger.on_cpu += to - from;", ";"),
     ("preempted time at a second's end is lost", "ledger.h", "t->ledger.preempted += to - from;", ";"),
     ("a second's end charges twice", "ledger.h", "    t->since = to;\n", ""),

@@ -113,6 +113,22 @@ fn no_period_goes_on_through_waits_at_a_place_that_is_no_longer_idle() {
     );
 }
 
+/// The sleeps are in the seconds before and after the verdict.
+#[test]
+fn no_period_goes_on_through_waits_at_a_place_that_has_become_idle() {
+    let found = |second: &str| {
+        let verdicts = format!("at 0 idle 0 {POLL}\n{second}");
+        let text = "a: RppRssRRRRRRssRRppRRssRRppR";
+        let timeline = Timeline::new(text).with(&verdicts).ticks_of(100_000_000);
+        (periods(&timeline), run(&timeline).losses(LOSS_PERIODS_ABANDONED))
+    };
+    assert_eq!(found(""), (["3..16 cpu 9 sleep 4", "18..24 cpu 4 sleep 2"].map(String::from).to_vec(), 0));
+    assert_eq!(
+        found(&format!("at 9 idle 0 {NANOSLEEP}")),
+        (["14..16 cpu 2", "18..20 cpu 2", "22..24 cpu 2"].map(String::from).to_vec(), 1)
+    );
+}
+
 #[test]
 fn wait_late_in_a_period_that_finds_a_full_ring_is_counted() {
     let text = format!("a: R{}ppRRRRRLLwRRRppR", "ppRRR".repeat(3));

@@ -180,6 +180,8 @@ fn span_over_a_pause_is_left_out() {
     };
     let start = 50_000_000_000;
     assert_eq!((spans_since(start), spans_since(start + 5_000_000)), (1, 0));
+    let ends_within = outcome("a: RRRRRRRRRR", &[begin(1, 0, 0), "5 set window 0".to_owned(), end(7, 0, 0)]);
+    assert_eq!(spans(&ends_within).len(), 0);
 }
 
 #[test]

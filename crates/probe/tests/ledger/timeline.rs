@@ -32,7 +32,8 @@
 //! | `$: .xx.` | the ticks that the scheduler counts as running, where they are others |
 //! | `!: .-W1` | its events: see [`Thread::marks`] |
 //!
-//! `armed: ..AAA` is the time of the recording, `clock: ...+` steps of the wall clock.
+//! `armed: ..AAA` is the time of the recording, which pauses where `A`s follow again, `clock: ...+` steps of the wall
+//! clock.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -188,6 +189,8 @@ struct World {
     ticks: usize,
     /// The first tick of the recording, and the first one after it.
     armed: (usize, usize),
+    /// Ticks within that time in which the recording pauses.
+    paused: Vec<bool>,
     /// Ticks at which the wall clock steps.
     steps: Vec<usize>,
     settings: String,
@@ -202,6 +205,7 @@ impl World {
             threads: Vec::new(),
             ticks: 0,
             armed: (0, usize::MAX),
+            paused: Vec::new(),
             steps: Vec::new(),
             settings: timeline.settings.clone(),
             sleep: timeline.sleep,
@@ -221,7 +225,9 @@ impl World {
             ("armed", _) => {
                 let is_armed = |tick: &u8| *tick == b'A';
                 let first = ticks.iter().position(is_armed).expect("a tick that is armed");
-                self.armed = (first, first + ticks.iter().filter(|tick| is_armed(tick)).count());
+                let last = ticks.iter().rposition(is_armed).expect("the same or a later one");
+                self.armed = (first, last + 1);
+                self.paused = ticks[..last].iter().map(|tick| !is_armed(tick)).collect();
             }
             ("clock", _) => self.steps = (0..ticks.len()).filter(|tick| ticks[*tick] == b'+').collect(),
             ("@", Some(thread)) => thread.cpus = ticks.iter().map(|cpu| usize::from(cpu - b'0')).collect(),
@@ -248,6 +254,15 @@ impl World {
 
     fn time(&self, tick: usize) -> u64 {
         self.start + tick as u64 * self.tick_ns
+    }
+
+    fn pauses(&self, tick: usize) -> bool {
+        tick >= self.armed.0 && self.paused.get(tick).is_some_and(|paused| *paused)
+    }
+
+    /// The first tick of the recording, or after its last pause.
+    fn armed_last(&self) -> usize {
+        (self.armed.0..self.armed.1).rfind(|tick| self.pauses(*tick)).map_or(self.armed.0, |last| last + 1)
     }
 
     fn epoch_offset(&self, tick: usize) -> u64 {
@@ -334,8 +349,15 @@ impl Script<'_> {
         let world = self.world;
         self.say(format_args!("set now {}", world.time(tick)));
         self.say(format_args!("set epoch_offset {}", world.epoch_offset(tick)));
-        if tick == world.armed.0 {
+        let paused_before = tick > 0 && world.pauses(tick - 1);
+        if world.pauses(tick) && !paused_before {
+            self.say(format_args!("set window 0"));
+        }
+        if tick == world.armed.0 || (paused_before && !world.pauses(tick)) {
             self.say(format_args!("set armed_at {}\nset window {}", world.time(tick), u64::MAX >> 1));
+        }
+        if paused_before && !world.pauses(tick) {
+            self.say(format_args!("snapshot"));
         }
         if tick == world.armed.1 {
             // Everything is read at the end of the recording.
@@ -528,6 +550,15 @@ impl States {
         }
     }
 
+    fn subtract(&mut self, other: &Self) {
+        self.on_cpu -= other.on_cpu;
+        self.irq -= other.irq;
+        self.runnable -= other.runnable;
+        self.preempted -= other.preempted;
+        self.fault_on_cpu -= other.fault_on_cpu;
+        self.blocked.iter_mut().zip(other.blocked).for_each(|(sum, less)| *sum -= less);
+    }
+
     fn add(&mut self, doing: u8, ns: i64) {
         match doing {
             b'.' => {}
@@ -581,7 +612,7 @@ impl Outcome {
     fn threads(&self) -> Vec<(&Thread, Option<&Record>)> {
         let first = |thread: &Thread| thread.doing.iter().position(|doing| *doing != b'.').unwrap_or(0);
         let record = |thread: &Thread| {
-            let from = self.world.time(first(thread).max(self.world.armed.0)) as i64;
+            let from = self.world.time(first(thread).max(self.world.armed_last())) as i64;
             self.records.iter().rfind(|record| {
                 matches!(record.kind.as_str(), "thread" | "end")
                     && record.number("tid") == thread.tid
@@ -591,11 +622,24 @@ impl Outcome {
         self.world.threads.iter().map(|thread| (thread, record(thread))).collect()
     }
 
+    /// The ledger after the last pause: the rest of the second before a pause is not charged.
+    fn after_pause(&self, record: &Record, ledger: &str) -> States {
+        let of_thread = |other: &&Record| other.text("key") == record.text("key");
+        let is_first = |other: &&Record| other.number("observed_from") == record.number("observed_from");
+        let paused = self.world.armed_last() > self.world.armed.0;
+        let first = self.records("thread").filter(of_thread).find(is_first).filter(|_| paused);
+        let mut states = States::of_record(record, ledger);
+        if let Some(first) = first {
+            states.subtract(&States::of_record(first, "ledger"));
+        }
+        states
+    }
+
     /// What the timeline says up to a time.
     fn expected(&self, thread: &Thread, until: i64) -> States {
         let mut states = States::default();
         let end = (self.world.armed.1).min(thread.ledger.len());
-        for tick in self.world.armed.0..end {
+        for tick in self.world.armed_last()..end {
             let from = self.world.time(tick) as i64;
             let ns = (until - from).clamp(0, self.world.tick_ns as i64);
             states.add(thread.ledger[tick], ns);
@@ -605,7 +649,7 @@ impl Outcome {
 
     /// The ledger at the end of the recording: what the record has, and what the thread has done since then.
     fn found(&self, record: &Record) -> States {
-        let mut states = States::of_record(record, "ledger");
+        let mut states = self.after_pause(record, "ledger");
         if record.kind == "end" {
             return states;
         }
@@ -663,7 +707,7 @@ impl Outcome {
         for (thread, record) in self.threads() {
             let record = record.ok_or_else(|| format!("{} has no record", thread.name))?;
             let from = record.number("observed_from");
-            let states = States::of_record(record, "ledger");
+            let states = self.after_pause(record, "ledger");
             let wall = record.number("since") - from;
             if states.sum() != wall {
                 return Err(format!("{}: {} of {wall} ns in {states:?}", thread.name, states.sum()));

@@ -171,6 +171,36 @@ pub fn pictures() -> Vec<(&'static str, Timeline)> {
             "thread_without_an_event_is_what_it_is",
             seconds("a: pppppppppppppppppppppppp\nb@1: RRRRRRRRRRRRRRRRRRRRRRRR"),
         ),
+        // Pauses: what happens in one is not seen.
+        (
+            "run_that_goes_on_over_a_pause",
+            Timeline::new("a: RRRRRRRRRRRRLLLwRRR\narmed: AAAA.....AAAAAAAAAA"),
+        ),
+        (
+            "wait_for_a_cpu_that_begins_in_a_pause",
+            Timeline::new("a: RLwRRRPPPPPPRRRLLwR\nb: ssssswRRRRRRLLLLLLL\narmed: AAAA.....AAAAAAAAAA"),
+        ),
+        (
+            "wait_that_begins_in_a_pause",
+            Timeline::new("a: RRRRRRssssssssRRRLLwR\narmed: AAAA.....AAAAAAAAAAAA"),
+        ),
+        ("run_that_begins_in_a_pause", Timeline::new("a: RRLLLLwRRRRRRRRRLLwR\narmed: AAAA.....AAAAAAAAAAA")),
+        (
+            "interrupt_over_a_pause",
+            Timeline::new(
+                "a: LwRiiiiiiiiiRRLwRiiRRLLwR\n=: LwRRRRRRRRRRRRLwRiiRRLLwR\narmed: AAAAA.....AAAAAAAAAAAAAAA",
+            ),
+        ),
+        (
+            "interrupt_that_ends_in_a_pause",
+            Timeline::new(
+                "a: LwRiiiiRRRRRRRLwRiiRRLLwR\n=: LwRRRRRRRRRRRRLwRiiRRLLwR\narmed: AAAAA.....AAAAAAAAAAAAAAA",
+            ),
+        ),
+        (
+            "fault_that_ends_in_a_pause",
+            Timeline::new("a: RRRfffRRRssssssRRRRLLwR\narmed: AAAAA.....AAAAAAAAAAAAA"),
+        ),
         ("nothing_counts_after_the_end", Timeline::new("a: RRLLwRRPPRRLLwRRRRR\narmed: AAAAAAA")),
     ]
 }
@@ -179,7 +209,7 @@ pub fn pictures() -> Vec<(&'static str, Timeline)> {
 pub type Check = fn(&Path) -> Result<(), String>;
 
 /// Checks of what a picture does not show.
-pub const CHECKS: [(&str, Check); 18] = [
+pub const CHECKS: [(&str, Check); 19] = [
     ("stalls_have_their_lengths_and_wakers", stalls_have_their_lengths_and_wakers),
     ("waker_in_an_interrupt_is_no_thread", waker_in_an_interrupt_is_no_thread),
     ("renamed_waker_has_the_name_of_its_wakeup", renamed_waker_has_its_name),
@@ -198,6 +228,7 @@ pub const CHECKS: [(&str, Check); 18] = [
     ("stacks_of_a_fault_over_seconds_have_the_time_of_the_ledger", stacks_of_a_fault_over_seconds),
     ("fault_that_fails_after_a_wait_has_its_stack", fault_that_fails_after_a_wait),
     ("first_event_closes_the_second_before_it", first_event_closes_the_second_before_it),
+    ("wait_after_a_fault_that_ended_in_a_pause_is_a_stall", wait_after_a_fault_that_ended_in_a_pause),
 ];
 
 fn same<T: PartialEq + std::fmt::Debug>(found: &T, expected: &T) -> Result<(), String> {
@@ -388,6 +419,15 @@ fn first_event_closes_the_second_before_it(program: &Path) -> Result<(), String>
         same(&closed, &vec![10]).map_err(|error| format!("{what}: {error}"))?;
     }
     Ok(())
+}
+
+fn wait_after_a_fault_that_ended_in_a_pause(program: &Path) -> Result<(), String> {
+    let timeline = Timeline::new("a: RRRfffRRRssssssRRRRLLwR\narmed: AAAAA.....AAAAAAAAAAAAA");
+    stalls_are(
+        program,
+        &timeline,
+        &["a 10..15 sleep by an interrupt", "a 19..22 lock runnable 1 by an interrupt"],
+    )
 }
 
 /// `b` has the number that `a` had.
