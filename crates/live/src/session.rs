@@ -494,7 +494,9 @@ impl<K: KernelSide> Session<K> {
     /// Counts again after a pause and returns the start. Of the pause, only the ends of threads are emitted.
     pub fn resume(&mut self, emit: &mut dyn FnMut(Event)) -> Result<MonoNs, SessionError> {
         self.clock = self.kernel.clock();
+        self.marks.pass_over();
         let start = self.kernel.arm(self.epoch_offset());
+        self.marks.add_pause(self.flushed_until, start.0);
         emit(Event::Clock(self.clock));
         (self.paused, self.flushed_until) = (false, start.0);
         let offset = self.epoch_offset();

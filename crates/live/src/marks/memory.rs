@@ -248,11 +248,11 @@ fn half(bytes: &[u8], at: usize) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A memory as a program has it after `count` spans of kind 1, each of 2 µs.
-    fn memory_after(count: u64) -> Memory {
+    pub fn memory_after(count: u64) -> Memory {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(BYTES).expect("space");
         let write = |at: u64, number: u64| file.write_all_at(&number.to_ne_bytes(), at).expect("written");

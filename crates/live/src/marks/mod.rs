@@ -249,6 +249,20 @@ impl Marks {
         changes
     }
 
+    /// Leaves out the spans that have ended since the last flush: the recording has paused.
+    pub fn pass_over(&mut self) {
+        let mut room = self.room();
+        self.processes
+            .values_mut()
+            .flat_map(|process| &mut process.memories)
+            .for_each(|shared| shared.pass_over(&mut room));
+    }
+
+    /// The recording paused in between: the kernel side knows nothing of that time.
+    pub fn add_pause(&mut self, from: u64, to: u64) {
+        self.threads.values_mut().for_each(|thread| thread.add_gap(from, to));
+    }
+
     /// Takes records of the kernel side.
     pub fn take(&mut self, records: Vec<marked_record>) {
         for record in records {
@@ -380,13 +394,22 @@ impl Shared {
             slots: Default::default(),
         };
         if is_first {
-            for (at, slot) in shared.slots.iter_mut().enumerate() {
-                slot.read = shared.memory.entries(at, u64::MAX, &mut Vec::new()).0;
-                slot.pass_over_sums(at, &shared.memory, room);
-                slot.too_deep = shared.memory.too_deep(at);
-            }
+            shared.pass_over(room);
         }
         shared
+    }
+
+    /// What is there by now is of no recording.
+    fn pass_over(&mut self, room: &mut Room) {
+        self.refused = self.memory.refused();
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            slot.read = self.memory.entries(at, u64::MAX, &mut Vec::new()).0;
+            slot.pass_over_sums(at, &self.memory, room);
+            slot.too_deep = self.memory.too_deep(at);
+            slot.pending.clear();
+            slot.former.clear();
+            slot.lost = 0;
+        }
     }
 
     fn follow(&mut self, pid: u32, exec_id: u32, room: &mut Room, changes: &mut Vec<MarkSlot>) {
@@ -424,9 +447,13 @@ impl Slot {
     }
 
     fn pass_over_sums(&mut self, at: usize, memory: &Memory, room: &mut Room) {
-        for (kind, _) in memory.kinds(at).into_iter().take(room.tables) {
+        for (kind, _) in memory.kinds(at) {
+            let is_new = !self.seen.contains_key(&kind);
+            if is_new && room.tables == 0 {
+                continue;
+            }
+            room.tables -= usize::from(is_new);
             self.seen.insert(kind, memory.sums(at, kind));
-            room.tables -= 1;
         }
     }
 
@@ -784,6 +811,23 @@ mod tests {
         assert!(cell(&mut seen, 1, 500, &mut room).is_some() && cell(&mut seen, 1, 20, &mut room).is_some());
         assert!(cell(&mut seen, 2, 20, &mut room).is_none());
         assert_eq!(seen.len(), 1);
+    }
+
+    #[test]
+    fn spans_that_end_in_a_pause_are_of_no_recording() {
+        let mut marks = Marks::default();
+        let mut room = marks.room();
+        let mut shared = Shared::new(memory::tests::memory_after(5), 1, false, &mut room);
+        shared.slots[3].read(3, &shared.memory, &mut room);
+        shared.slots[3].lost = 2;
+        assert_eq!(shared.slots[3].pending.len(), 5);
+        marks.processes.insert(7, Process { exec_id: 0, memories: vec![shared], gone: 0 });
+        marks.threads.insert(1, ThreadMarks { known_from: Some(0), ..ThreadMarks::default() });
+        marks.pass_over();
+        marks.add_pause(10, 20);
+        let slot = &mut marks.processes.get_mut(&7).expect("the process").memories[0].slots[3];
+        assert_eq!((slot.read, slot.pending.len(), slot.lost), (5, 0, 0));
+        assert_eq!(marks.threads[&1].gaps, [(10, 20)]);
     }
 
     #[test]
