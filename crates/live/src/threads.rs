@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wallprof_model::{
     Event, PodContainer, PodContainers, ThreadInfo, ThreadKey, ThreadRef, container_from_cgroup,
 };
-use wallprof_probe::bpf::{name_from_bytes, other_thread, thread_record};
+use wallprof_probe::bpf::{constants as c, name_from_bytes, other_thread, thread_record};
 
 use crate::pods::PodFiles;
 
@@ -64,16 +64,27 @@ pub struct Threads {
 impl Threads {
     /// Takes a record. Emits the thread when it is new or was renamed.
     pub fn update(&mut self, record: &thread_record, emit: &mut dyn FnMut(Event)) {
-        let same = |known: &Known| known.comm == record.comm && known.process == record.process;
-        if self.by_key.get(&record.key).is_some_and(same) {
+        let has_ended = u64::from(record.activity) == c::ACTIVITY_DEAD;
+        let before = self.by_key.get(&record.key);
+        // A thread that starts another program gets the number of the process's first thread, which has to end and
+        // then may have the other's.
+        let (tid, inner_tid) = match before.filter(|_| has_ended) {
+            Some(before) => (before.tid, before.inner_tid),
+            None => (record.tid, record.ns_tid),
+        };
+        let same = |known: &Known| {
+            (known.comm, known.process, known.tid, known.inner_tid)
+                == (record.comm, record.process, tid, inner_tid)
+        };
+        if before.is_some_and(same) {
             return;
         }
         let cgroup = self.cgroup(record);
         let known = Known {
             pid: record.tgid,
-            tid: record.tid,
+            tid,
             inner_pid: record.ns_tgid,
-            inner_tid: record.ns_tid,
+            inner_tid,
             start_boot_ns: record.start_boottime,
             kernel_thread: record.kernel_thread != 0,
             ended: false,
@@ -83,9 +94,32 @@ impl Threads {
             cgroup,
         };
         emit(Event::Thread(known.info(record.key)));
-        self.by_key.insert(record.key, known);
-        self.by_tid.insert(record.tid, record.key);
-        self.by_inner_tid.insert((record.tgid, record.ns_tid), record.key);
+        let inner = (known.pid, inner_tid);
+        let start = known.start_boot_ns;
+        if let Some(before) = self.by_key.insert(record.key, known) {
+            self.forget_numbers(record.key, &before);
+        }
+        let lives_on = |key: Option<&u32>| {
+            let holder = key.filter(|key| **key != record.key).and_then(|key| self.by_key.get(key));
+            has_ended && holder.is_some_and(|holder| !holder.ended && holder.start_boot_ns >= start)
+        };
+        let taken = (lives_on(self.by_tid.get(&tid)), lives_on(self.by_inner_tid.get(&inner)));
+        if !taken.0 {
+            self.by_tid.insert(tid, record.key);
+        }
+        if !taken.1 {
+            self.by_inner_tid.insert(inner, record.key);
+        }
+    }
+
+    fn forget_numbers(&mut self, key: u32, known: &Known) {
+        if self.by_tid.get(&known.tid) == Some(&key) {
+            self.by_tid.remove(&known.tid);
+        }
+        let inner = (known.pid, known.inner_tid);
+        if self.by_inner_tid.get(&inner) == Some(&key) {
+            self.by_inner_tid.remove(&inner);
+        }
     }
 
     /// Reads which pods there are, and emits again the threads whose containers have names since the last call: a
@@ -159,13 +193,8 @@ impl Threads {
     }
 
     fn remove(&mut self, key: u32) {
-        let Some(known) = self.by_key.remove(&key) else { return };
-        if self.by_tid.get(&known.tid) == Some(&key) {
-            self.by_tid.remove(&known.tid);
-        }
-        let inner = (known.pid, known.inner_tid);
-        if self.by_inner_tid.get(&inner) == Some(&key) {
-            self.by_inner_tid.remove(&inner);
+        if let Some(known) = self.by_key.remove(&key) {
+            self.forget_numbers(key, &known);
         }
     }
 
@@ -259,6 +288,30 @@ mod tests {
         events(&mut threads, &record(1, 100, 100, 100, "old"));
         events(&mut threads, &record(2, 100, 100, 100, "new"));
         assert_eq!(threads.key_of_tid(100), Some(ThreadKey(2)));
+    }
+
+    /// In any order of the records: the snapshot's and that of the first thread's end come by different ways.
+    #[test]
+    fn thread_that_starts_a_program_has_the_number_of_the_first_one() {
+        let ended =
+            |tid| thread_record { activity: c::ACTIVITY_DEAD as u8, ..record(1, tid, 100, tid, "main") };
+        for (end, comes_first) in
+            [(ended(100), true), (ended(101), true), (ended(100), false), (ended(101), false)]
+        {
+            let mut threads = Threads::default();
+            events(&mut threads, &record(1, 100, 100, 100, "main"));
+            events(&mut threads, &record(2, 101, 100, 101, "worker"));
+            let started = record(2, 100, 100, 100, "worker");
+            let records = if comes_first { [&end, &started] } else { [&started, &end] };
+            records.into_iter().for_each(|record| {
+                events(&mut threads, record);
+            });
+            threads.end(1, 0);
+            let owner = threads.owner(100, 100).expect("the thread that goes on");
+            assert_eq!((owner.key, owner.tid), (Some(ThreadKey(2)), 100));
+            assert_eq!((threads.key_of_tid(100), threads.key_of_tid(101)), (Some(ThreadKey(2)), None));
+            assert_eq!(threads.by_key[&1].tid, 100, "the number that it had");
+        }
     }
 
     #[test]

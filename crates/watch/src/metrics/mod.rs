@@ -322,10 +322,12 @@ impl Metrics {
         let container = self.labels_containers.then(|| Container::of(info)).flatten();
         let owner = Owner { process: info.process.clone(), thread: info.comm.clone(), container };
         match self.threads.get_mut(&info.key) {
-            Some(named) if *named.owner == owner => {}
             Some(named) => {
-                named.owner = Arc::new(owner);
-                named.relevance.rename(info);
+                named.tid = info.tid;
+                if *named.owner != owner {
+                    named.owner = Arc::new(owner);
+                    named.relevance.rename(info);
+                }
             }
             None => {
                 let relevance = Relevance::of(info);
