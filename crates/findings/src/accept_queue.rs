@@ -38,8 +38,8 @@ const LEAST_PART: u64 = 10;
 
 const ADVICE_BUSY: &str = "Let more workers or threads accept, or let each request keep them for less time: a server's own \
     log does not count this wait.";
-const ADVICE_IDLE: &str = "Look at the server's limit of connections (maxconn, worker_connections, max_connections): it \
-    accepts no more at a time.";
+const ADVICE_IDLE: &str = "Look at the server's limit of connections (maxconn, worker_connections, max_connections), \
+    beyond which it accepts no more at a time; if the connections came in a burst, record that alone.";
 
 /// Whether a counter of a process is one of those that are read here.
 pub fn reads_counter(name: &str) -> bool {
@@ -163,7 +163,7 @@ fn doing(threads: &[ThreadKey], evidence: &Evidence) -> (String, &'static str) {
     };
     let busy: Vec<ThreadKey> = threads.iter().copied().filter(is_busy).collect();
     let who = match busy.len() {
-        0 => return ("threads were idle meanwhile".into(), ADVICE_IDLE),
+        0 => return ("threads were idle for most of the recording".into(), ADVICE_IDLE),
         1 => "one busy thread was".to_owned(),
         count => format!("{count} busy threads were"),
     };
@@ -250,7 +250,8 @@ mod tests {
         let found = found((1, 840, 840), false);
         assert_eq!(
             found[0].title,
-            "One connection waited 840 ms for app to accept it at 127.0.0.1:8000: its threads were idle meanwhile."
+            "One connection waited 840 ms for app to accept it at 127.0.0.1:8000: its threads were idle for most of the \
+             recording."
         );
         assert!(found[0].advice.contains("maxconn"), "{}", found[0].advice);
     }

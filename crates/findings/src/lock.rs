@@ -353,14 +353,20 @@ fn two_holders<'t>(times: &'t Tally<Party>, cases: &[&Case]) -> Option<[&'t Part
 }
 
 /// The thread of the interpreter that ran for most of the waits: it had the lock, without which it could not. Ruby
-/// 3.1's waiting threads end their own waits by a timeout, so that nothing else says who that was.
+/// 3.1's waiting threads end their own waits by a timeout, so that nothing else says who that was. Threads that are
+/// known to take the lock go before those of which only the process is known: a library's own threads run without.
 fn computing(cases: &[&Case], evidence: &Evidence) -> Option<String> {
     let mut waits: Tally<ThreadKey> = Tally::default();
     cases.iter().for_each(|case| waits.add(case.thread, case.duration_ns()));
     let (first, (waiter, waited_ns)) = (cases.first()?, waits.top()?);
     let threads = evidence.threads_of(first.pid);
-    let others = threads.into_iter().filter(|key| key != waiter);
-    let ran = others.filter_map(|key| evidence.thread(key)).max_by_key(|thread| thread.on_cpu_ns)?;
+    let others: Vec<ThreadKey> = threads.into_iter().filter(|key| key != waiter).collect();
+    let takes_it =
+        |key: &&ThreadKey| evidence.cases_of(**key).any(|case| of_process(case) == of_process(first));
+    let known: Vec<ThreadKey> = others.iter().filter(takes_it).copied().collect();
+    let others = if known.is_empty() { others } else { known };
+    let running = others.into_iter().filter_map(|key| evidence.thread(key));
+    let ran = running.max_by_key(|thread| thread.on_cpu_ns)?;
     is_share(ran.on_cpu_ns, 2, waited_ns).then(|| {
         let share = wording::percent(ran.on_cpu_ns, evidence.duration_ns());
         format!(": {} held it, and ran for {share} of the recording", ran.comm)

@@ -532,11 +532,12 @@ mod tests {
     }
 
     /// Waits of thread 1 for the GVL, which end with their timeout, and one wait of thread 4 that thread 1 ends. Thread
-    /// 4 ran for `ran_ns`.
+    /// 4 ran for `ran_ns`, and thread 5, which never takes the lock, for longer.
     fn title_of_timed_out_waits(ran_ns: u64) -> String {
         let mut fixture = Fixture::new();
         fixture.threads.iter_mut().for_each(|thread| thread.ledger.on_cpu_ns = 0);
         fixture.threads[3].ledger.on_cpu_ns = ran_ns;
+        fixture.threads[4].ledger.on_cpu_ns = WALL_NS / 100 * 95;
         for round in 1..=20 {
             let mut wait = interpreter(round, 1, 4, "take");
             if let Some(waker) = &mut wait.waker {

@@ -4,15 +4,15 @@
 //!
 //! Steal time is counted in ticks and read some ten times a second, so it cannot be attributed to a single
 //! wait. Waits for a CPU, and the lateness of timeouts, count between two readings in which the steal time
-//! was at least half as long as the recorded threads waited for the CPU. Of them, no more counts than the
-//! steal time. One finding a program and thread name.
+//! was at least half as long as the recorded threads waited for the CPU. Of all waits between two readings, no more
+//! counts than the steal time. One finding a program and thread name.
 //!
 //! Time that a thread lost while it *ran* is in no stall: its running time contains it.
 //!
 //! False positives: a wait for another program inside the machine that lies between the same two readings as
 //! steal time.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use wallprof_model::MonoNs;
 
@@ -78,8 +78,10 @@ fn steal_intervals<'e>(
     })
 }
 
-/// The intervals whose steal time is at least half as long as threads waited in them.
-fn explaining(evidence: &Evidence, reported: &Reported) -> HashSet<IntervalKey> {
+/// The intervals whose steal time is at least half as long as threads waited in them, with both, ns.
+type Explaining = BTreeMap<IntervalKey, (u64, u64)>;
+
+fn explaining(evidence: &Evidence, reported: &Reported) -> Explaining {
     let mut waited_ns: BTreeMap<IntervalKey, (u64, u64)> = BTreeMap::new();
     for case in delayed(evidence, reported) {
         for (key, interval, ns) in steal_intervals(case, evidence) {
@@ -87,13 +89,20 @@ fn explaining(evidence: &Evidence, reported: &Reported) -> HashSet<IntervalKey> 
             *sum = sum.saturating_add(ns);
         }
     }
-    let explaining = waited_ns.into_iter().filter(|(_, (stolen_ns, waited_ns))| *stolen_ns >= waited_ns / 2);
-    explaining.map(|(key, _)| key).collect()
+    waited_ns.retain(|_, (stolen_ns, waited_ns)| *stolen_ns >= *waited_ns / 2);
+    waited_ns
 }
 
-fn blamed_ns(case: &Case, evidence: &Evidence, explaining: &HashSet<IntervalKey>) -> u64 {
-    let blamed = steal_intervals(case, evidence).filter(|(key, ..)| explaining.contains(key));
-    blamed.fold(0u64, |sum, (_, interval, ns)| sum.saturating_add(ns.min(interval.ns)))
+/// Waits of several threads within one interval share its steal time.
+fn blamed_ns(case: &Case, evidence: &Evidence, explaining: &Explaining) -> u64 {
+    let part = |key: &IntervalKey, ns: u64| {
+        let (stolen_ns, waited_ns) = *explaining.get(key)?;
+        let part = u128::from(ns) * u128::from(stolen_ns);
+        let part = part.div_ceil(u128::from(waited_ns).max(1));
+        Some(u64::try_from(part).unwrap_or(u64::MAX).min(ns))
+    };
+    let parts = steal_intervals(case, evidence).filter_map(|(key, _, ns)| part(&key, ns));
+    parts.fold(0u64, u64::saturating_add)
 }
 
 fn conclude<'e>(
@@ -171,6 +180,8 @@ mod tests {
         let crowd: Vec<StallRecord> = (1..=4).map(crowd).collect();
         assert!(rules(60, &crowd).iter().all(|(rule, ..)| rule == "preempted"), "{:?}", rules(60, &crowd));
         assert_eq!(rules(60, &crowd[..1]), [(RULE.name.to_owned(), 60 * MS, 1)]);
+        let shared: u64 = rules(80, &crowd[..2]).iter().map(|(_, ns, _)| ns).sum();
+        assert_eq!(shared, 80 * MS, "of 120 ms of waiting");
     }
 
     #[test]

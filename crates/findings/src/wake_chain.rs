@@ -305,7 +305,11 @@ mod tests {
         let third =
             StallRecord { waker: Some(flush), ..case(3, 3, StallReason::Blocked(Reason::Wait), 9 * MS) };
         let found = Fixture::only_finding([wait(), ask(MS, 8 * MS), at(0, third)]);
-        assert!(found.title.contains("thread-3 was waiting for logger 900 (wait in work)"), "{}", found.title);
+        assert!(
+            found.title.contains("thread-3 was waiting for logger 900 (wait in work)"),
+            "{}",
+            found.title
+        );
         assert!(found.title.ends_with("the chain ended in flush."), "{}", found.title);
     }
 
