@@ -64,6 +64,8 @@ int snapshot(struct bpf_iter__task *ctx) {
         guess_activity(ctx, task, &scratch->guess);
         fill_thread_record(&scratch->thread, task, &scratch->guess, bpf_ktime_get_ns());
     }
-    bpf_seq_write(ctx->meta->seq, &scratch->thread, sizeof(scratch->thread));
+    /* A buffer without space: the record is written again with the next read. */
+    if (bpf_seq_write(ctx->meta->seq, &scratch->thread, sizeof(scratch->thread)))
+        t->changed = 1;
     return 0;
 }

@@ -95,6 +95,13 @@ impl Recorder {
         Ok(())
     }
 
+    /// From now on waits and faults this long, ns, are stalls. Earlier ones stay.
+    pub fn set_min_stall(&mut self, min_stall_ns: u64) -> Result<()> {
+        let ns = i64::try_from(min_stall_ns).unwrap_or(i64::MAX);
+        self.database.change(|to| to.execute("UPDATE recording SET min_stall_ns = ?1", [ns]))?;
+        Ok(())
+    }
+
     /// Takes one event. Undefined ids are counted as a loss and are no error. An error comes from writing,
     /// which happens here only when memory holds more pending rows than it should. After an error the event
     /// has not been taken.

@@ -291,8 +291,9 @@ impl Engine {
     }
 
     /// Sets the shortest wait or fault that is a stall.
-    pub fn set_min_stall(&mut self, min_stall_ns: u64) {
+    pub fn set_min_stall(&mut self, min_stall_ns: u64) -> Result<(), Failure> {
         self.session.set_min_stall(min_stall_ns);
+        Ok(self.recorder.set_min_stall(min_stall_ns)?)
     }
 
     /// Sets the pace of stacks: one sample in `stride`, and each wait of at least `stack_ns`.

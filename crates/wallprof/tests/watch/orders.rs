@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use rusqlite::{Connection, OpenFlags};
 use rustix::process::Signal;
 use wallprof_testkit::machine;
 use wallprof_testkit::recorder::report_from;
@@ -118,6 +119,11 @@ fn reload_applies_the_settings_that_can_change() {
     watcher.said("keep stays as it was until a restart");
     watcher.said("in force");
     watcher.metrics_until(|text| value(text, threshold, &[]) == 0.002);
+    let recording = Connection::open_with_flags(watcher.recording(), OpenFlags::SQLITE_OPEN_READ_ONLY);
+    let threshold_ns = recording.and_then(|file| {
+        file.query_row("SELECT min_stall_ns FROM recording", [], |row| row.get::<_, i64>(0))
+    });
+    assert_eq!(threshold_ns.expect("the recording"), 2_000_000);
     fs::write(&config, "\nthreshold = \"fast\"\n").expect("a configuration");
     watcher.signal(Signal::HUP);
     let said = watcher.said("everything stays as it was");

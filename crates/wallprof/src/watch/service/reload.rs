@@ -29,7 +29,8 @@ impl Service {
         lock(&self.metrics).set_severities(new.severities.clone());
         self.snapshot_ns.set(snapshot_lateness_ns(&new));
         if new.record.min_stall_ns != self.settings.record.min_stall_ns {
-            self.engine.set_min_stall(new.record.min_stall_ns);
+            let said = self.engine.set_min_stall(new.record.min_stall_ns);
+            said.unwrap_or_else(|failure| say(&failure.message));
         }
         self.budget.change(new.max_cpu, new.record.min_stall_ns);
         self.apply_pace(self.budget.pace());
