@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use wallprof_analysis::receive::{Backlog, backlog};
 use wallprof_analysis::spans::{LongPeriod, LongSum, OverBudget};
+use wallprof_analysis::tally::Tally;
 use wallprof_meaning::by_stack::ByStack;
 use wallprof_meaning::interner::Interner;
 use wallprof_meaning::site::{self, Site, Sites};
@@ -681,14 +682,9 @@ fn joined_slices(cases: Vec<Case>) -> Vec<Case> {
 }
 
 fn sum_by_party(one: &[(Party, u64)], other: &[(Party, u64)]) -> Box<[(Party, u64)]> {
-    let mut sums = one.to_vec();
-    for (party, ns) in other {
-        match sums.iter_mut().find(|(known, _)| known == party) {
-            Some((_, sum)) => *sum = sum.saturating_add(*ns),
-            None => sums.push((party.clone(), *ns)),
-        }
-    }
-    sums.into()
+    let mut sums = Tally::default();
+    one.iter().chain(other).for_each(|(party, ns)| sums.add_ref(party, *ns));
+    sums.ranked().into_iter().map(|(party, ns)| (party.clone(), ns)).collect()
 }
 
 fn pod_of_container(thread: &ThreadInfo) -> Option<(String, String)> {

@@ -448,12 +448,9 @@ impl Slot {
 
     fn pass_over_sums(&mut self, at: usize, memory: &Memory, room: &mut Room) {
         for (kind, _) in memory.kinds(at) {
-            let is_new = !self.seen.contains_key(&kind);
-            if is_new && room.tables == 0 {
-                continue;
+            if let Some(seen) = table(&mut self.seen, kind, room) {
+                *seen = memory.sums(at, kind);
             }
-            room.tables -= usize::from(is_new);
-            self.seen.insert(kind, memory.sums(at, kind));
         }
     }
 
@@ -619,18 +616,27 @@ impl Flush<'_> {
 }
 
 /// `None`: there is no room for another kind.
+fn table<'a>(
+    seen: &'a mut HashMap<usize, Vec<Cell>>,
+    kind: usize,
+    room: &mut Room,
+) -> Option<&'a mut Vec<Cell>> {
+    let is_new = !seen.contains_key(&kind);
+    if is_new && room.tables == 0 {
+        return None;
+    }
+    room.tables -= usize::from(is_new);
+    Some(seen.entry(kind).or_default())
+}
+
+/// As [`table`].
 fn cell<'a>(
     seen: &'a mut HashMap<usize, Vec<Cell>>,
     kind: usize,
     bucket: u16,
     room: &mut Room,
 ) -> Option<&'a mut Cell> {
-    let is_new = !seen.contains_key(&kind);
-    if is_new && room.tables == 0 {
-        return None;
-    }
-    room.tables -= usize::from(is_new);
-    let cells = seen.entry(kind).or_default();
+    let cells = table(seen, kind, room)?;
     let at = usize::from(bucket);
     if cells.len() <= at {
         cells.resize(at + 1, Cell::default());

@@ -349,14 +349,15 @@ impl Script<'_> {
         let world = self.world;
         self.say(format_args!("set now {}", world.time(tick)));
         self.say(format_args!("set epoch_offset {}", world.epoch_offset(tick)));
-        let paused_before = tick > 0 && world.pauses(tick - 1);
-        if world.pauses(tick) && !paused_before {
+        let (paused_before, pauses) = (tick > 0 && world.pauses(tick - 1), world.pauses(tick));
+        let resumes = paused_before && !pauses;
+        if pauses && !paused_before {
             self.say(format_args!("set window 0"));
         }
-        if tick == world.armed.0 || (paused_before && !world.pauses(tick)) {
+        if tick == world.armed.0 || resumes {
             self.say(format_args!("set armed_at {}\nset window {}", world.time(tick), u64::MAX >> 1));
         }
-        if paused_before && !world.pauses(tick) {
+        if resumes {
             self.say(format_args!("snapshot"));
         }
         if tick == world.armed.1 {
@@ -623,12 +624,12 @@ impl Outcome {
     }
 
     /// The ledger after the last pause: the rest of the second before a pause is not charged.
-    fn after_pause(&self, record: &Record, ledger: &str) -> States {
+    fn after_pause(&self, record: &Record) -> States {
         let of_thread = |other: &&Record| other.text("key") == record.text("key");
         let is_first = |other: &&Record| other.number("observed_from") == record.number("observed_from");
         let paused = self.world.armed_last() > self.world.armed.0;
         let first = self.records("thread").filter(of_thread).find(is_first).filter(|_| paused);
-        let mut states = States::of_record(record, ledger);
+        let mut states = States::of_record(record, "ledger");
         if let Some(first) = first {
             states.subtract(&States::of_record(first, "ledger"));
         }
@@ -649,7 +650,7 @@ impl Outcome {
 
     /// The ledger at the end of the recording: what the record has, and what the thread has done since then.
     fn found(&self, record: &Record) -> States {
-        let mut states = self.after_pause(record, "ledger");
+        let mut states = self.after_pause(record);
         if record.kind == "end" {
             return states;
         }
@@ -707,7 +708,7 @@ impl Outcome {
         for (thread, record) in self.threads() {
             let record = record.ok_or_else(|| format!("{} has no record", thread.name))?;
             let from = record.number("observed_from");
-            let states = self.after_pause(record, "ledger");
+            let states = self.after_pause(record);
             let wall = record.number("since") - from;
             if states.sum() != wall {
                 return Err(format!("{}: {} of {wall} ns in {states:?}", thread.name, states.sum()));
