@@ -35,7 +35,7 @@ class DuckDb:
 
     def __init__(self, folder):
         self.db = duckdb.connect()
-        self.db.sql("SET TimeZone = 'UTC'; SET threads = 2")
+        self.db.sql("SET threads = 2")
         for statement in blocks("duckdb setup"):
             self.db.sql(statement.replace(FOLDER, literal(folder, "''")))
 

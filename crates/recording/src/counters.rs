@@ -26,8 +26,19 @@ const MAX_POINTS: i64 = 65_536;
 const MAX_WHOLE: usize = 1 << 22;
 /// The same for one counter: two hours of ten a second.
 const MAX_WHOLE_OF_ONE: usize = 1 << 16;
+/// Before a part, levels are read from here on.
+const BEFORE_A_PART_NS: u64 = 60_000_000_000;
 /// Limit on marks.
 const MAX_MARKS: i64 = 100_000;
+
+/// The values from a time to another, and the last one before.
+const AROUND: &str = "AND mono_ns <= ?3 AND mono_ns >= coalesce(
+         (SELECT max(mono_ns) FROM counter WHERE series = ?1 AND mono_ns <= ?2), ?2)
+     ORDER BY mono_ns";
+
+fn select() -> String {
+    format!("SELECT {} FROM counter WHERE series = ?1", point::LIST)
+}
 
 /// The counters of a recording.
 pub struct Counters<'r> {
@@ -90,10 +101,8 @@ impl<'r> Counters<'r> {
     }
 
     fn each(&self, during: Range<MonoNs>, found: &mut dyn FnMut(&Counter, MonoNs, f64)) -> SqlResult<()> {
-        let mut find = self.reader.connection().prepare_cached(&format!(
-            "SELECT {} FROM counter WHERE series = ?1 AND mono_ns >= ?2 AND mono_ns < ?3 ORDER BY mono_ns",
-            point::LIST
-        ))?;
+        let within = "AND mono_ns >= ?2 AND mono_ns < ?3 ORDER BY mono_ns";
+        let mut find = self.reader.connection().prepare_cached(&format!("{} {within}", select()))?;
         for ((id, _), track) in self.series.iter().zip(&self.tracks) {
             let parameters = [*id, signed(during.start.0), signed(during.end.0)];
             for point in find.query_map(parameters, point_from_row)? {
@@ -104,7 +113,7 @@ impl<'r> Counters<'r> {
         Ok(())
     }
 
-    /// The counters of the machine that `is_selected` by name, over the whole recording.
+    /// The counters of the machine that `is_selected` by name, over the whole recording, or the part of it that is read.
     pub fn whole(&self, is_selected: impl Fn(&str) -> bool) -> Result<Vec<CounterTrack>> {
         self.whole_of(|pid| pid == 0, is_selected)
     }
@@ -126,21 +135,26 @@ impl<'r> Counters<'r> {
         let selected: Vec<_> = all.filter(is_wanted).collect();
         let most = (MAX_WHOLE / selected.len().max(1)).min(MAX_WHOLE_OF_ONE);
         let tracks = selected.into_iter().map(|((id, _), track)| {
-            let counter = track.counter.clone();
-            Ok(CounterTrack { counter, points: self.points(*id, most)? })
+            let points = self.points(*id, track.counter.kind, most)?;
+            Ok(CounterTrack { counter: track.counter.clone(), points })
         });
         tracks.collect::<SqlResult<_>>().map_err(|error| self.reader.failed(error))
     }
 
-    /// All values, or, of more than `most`, every second, every fourth … one.
-    fn points(&self, id: i64, most: usize) -> SqlResult<Vec<(MonoNs, f64)>> {
-        let sql = format!("SELECT {} FROM counter WHERE series = ?1 ORDER BY mono_ns", point::LIST);
-        let mut find = self.reader.connection().prepare_cached(&sql)?;
+    /// All values, or, of more than `most`, every second, every fourth … one. A sum over a part starts with the value that it
+    /// had then; a level has values before, which waits that began there are compared with.
+    fn points(&self, id: i64, kind: CounterKind, most: usize) -> SqlResult<Vec<(MonoNs, f64)>> {
+        let mut during = self.reader.during();
+        if kind == CounterKind::Level {
+            during.start = MonoNs(during.start.0.saturating_sub(BEFORE_A_PART_NS));
+        }
+        let mut find = self.reader.connection().prepare_cached(&format!("{} {AROUND}", select()))?;
         let mut points = Vec::new();
         let mut step = 1;
-        let rows = find.query_map([id], point_from_row)?;
+        let rows = find.query_map([id, signed(during.start.0), signed(during.end.0)], point_from_row)?;
         for (at, row) in rows.enumerate() {
-            let point = row?;
+            let (time, value) = row?;
+            let point = (time.max(during.start), value);
             if at % step != 0 {
                 continue;
             }
@@ -157,12 +171,7 @@ impl<'r> Counters<'r> {
     }
 
     fn load(&mut self, range: Range<u64>) -> SqlResult<()> {
-        let mut find = self.reader.connection().prepare_cached(&format!(
-            "SELECT {} FROM counter WHERE series = ?1 AND mono_ns <= ?3 AND mono_ns >= coalesce(
-                 (SELECT max(mono_ns) FROM counter WHERE series = ?1 AND mono_ns <= ?2), ?2)
-             ORDER BY mono_ns LIMIT ?4",
-            point::LIST
-        ))?;
+        let mut find = self.reader.connection().prepare_cached(&format!("{} {AROUND} LIMIT ?4", select()))?;
         for ((id, _), track) in self.series.iter().zip(&mut self.tracks) {
             let parameters = [*id, signed(range.start), signed(range.end), MAX_POINTS];
             let rows = find.query_map(parameters, point_from_row)?;

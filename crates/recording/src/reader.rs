@@ -4,13 +4,14 @@
 //! The modules that read one kind of row each stand on this one; [`crate::Recording`] stands on them.
 
 use std::cell::{OnceCell, RefCell};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use rusqlite::{Connection, Result as SqlResult, Row};
 use wallprof_model::profile::{RecordingInfo, ResolvedFrame, ResolvedStack, SampleRow};
-use wallprof_model::{FastMap, Meanings, StackEnd, ThreadKey, ThreadRef};
+use wallprof_model::{FastMap, Meanings, MonoNs, StackEnd, ThreadKey, ThreadRef};
 
 use crate::error::{Action, Error, Result};
 use crate::part::{self, Part};
@@ -20,6 +21,8 @@ use crate::stacks::Stacks;
 
 pub(crate) struct Reader {
     path: PathBuf,
+    /// All times where no part is read.
+    during: Range<MonoNs>,
     connection: Connection,
     stacks: Stacks,
     mentions: RefCell<FastMap<u32, ThreadRef>>,
@@ -44,18 +47,19 @@ pub(crate) type LateStalls = FastMap<ThreadKey, u64>;
 
 impl Reader {
     pub fn open(path: &Path) -> Result<Self> {
-        Ok(Self::of(path, snapshot::open(path)?))
+        Ok(Self::of(path, snapshot::open(path)?, MonoNs(0)..MonoNs(u64::MAX)))
     }
 
     pub fn open_part(path: &Path, part: &Part) -> Result<Self> {
         let connection = snapshot::open(path)?;
         part::show(&connection, part).map_err(|error| Error::from_sqlite(path, Action::Read, error))?;
-        Ok(Self::of(path, connection))
+        Ok(Self::of(path, connection, part.during.clone()))
     }
 
-    fn of(path: &Path, connection: Connection) -> Self {
+    fn of(path: &Path, connection: Connection, during: Range<MonoNs>) -> Self {
         Reader {
             path: path.to_owned(),
+            during,
             connection,
             stacks: Stacks::default(),
             mentions: RefCell::default(),
@@ -67,6 +71,11 @@ impl Reader {
             info: OnceCell::new(),
             yields: OnceCell::new(),
         }
+    }
+
+    /// The time that is read.
+    pub fn during(&self) -> Range<MonoNs> {
+        self.during.clone()
     }
 
     pub fn set_progress(&mut self, progress: Progress) {

@@ -6,7 +6,7 @@ mod fixture;
 use fixture::*;
 use wallprof_model::counter::{Counter, CounterKey, CounterKind, CounterTrack, CounterUnit, Mark};
 use wallprof_model::{Event, MonoNs, ThreadKey};
-use wallprof_recording::{Additions, Error, MAX_METRICS, Recording};
+use wallprof_recording::{Additions, Error, MAX_METRICS, Part, Recording};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -50,6 +50,21 @@ fn selected_counters_of_the_machine_are_read_whole() {
     assert_eq!(seconds(&whole[0]), (0..60).collect::<Vec<_>>());
     assert_eq!(counters.whole(|_| true).unwrap().len(), 1, "a process' counter is not the machine's");
     assert_eq!(counters.whole(|_| false).unwrap(), []);
+}
+
+#[test]
+fn parts_of_a_sum_add_up() {
+    let place = recorded();
+    let grown = |from: MonoNs, until: MonoNs| {
+        let part = Recording::open_part(&place.file(), &Part { during: from..until }).unwrap();
+        let track = part.counters().unwrap().whole(|name| name == "machine").unwrap().remove(0);
+        let (first, last) = (track.points[0], track.points[track.points.len() - 1]);
+        assert!(first.0 >= from && last.0 <= until);
+        last.1 - first.1
+    };
+    let (one, two) = (at(20 * SECOND_NS), at(40 * SECOND_NS + SECOND_NS / 2));
+    let parts = [grown(MonoNs(0), one), grown(one, two), grown(two, MonoNs(u64::MAX))];
+    assert_eq!(parts, [20.0, 20.0, 19.0]);
 }
 
 #[test]

@@ -11,8 +11,13 @@ use wallprof_model::{
 use crate::stack_id::StackHash;
 use crate::value::Value;
 
-/// A row of `recordings`; `labels` is a JSON object.
-pub fn recording_row<'v>(recording: &'v str, info: &'v RecordingInfo, labels: String) -> Vec<Value<'v>> {
+/// A row of `recordings`; `labels` is a JSON object, and nothing was measured for `paused_ns`.
+pub fn recording_row<'v>(
+    recording: &'v str,
+    info: &'v RecordingInfo,
+    paused_ns: u64,
+    labels: String,
+) -> Vec<Value<'v>> {
     let known = |text: &'v String| Value::from((!text.is_empty()).then_some(text.as_str()));
     let (start, end) = (info.clock.epoch_from_mono(info.start), info.clock.epoch_from_mono(info.end));
     vec![
@@ -20,7 +25,7 @@ pub fn recording_row<'v>(recording: &'v str, info: &'v RecordingInfo, labels: St
         Value::time(start.0),
         start.0.into(),
         end.0.into(),
-        info.end.0.saturating_sub(info.start.0).into(),
+        info.end.0.saturating_sub(info.start.0).saturating_sub(paused_ns).into(),
         labels.into(),
         known(&info.command),
         known(&info.source),

@@ -38,7 +38,10 @@ pub fn export(file: &Path, folder: &Path, rules: &Rules) -> Result<(), Failure> 
     let id = recording_id(&recording.info()?);
     let names = Names { file: id.clone(), id, watcher: None };
     let all = MonoNs(0)..MonoNs(u64::MAX);
-    write(&recording, folder, &names, &Part { counters: all, lost: None })?.0.publish().map_err(failed)
+    write(&recording, folder, &names, &Part { counters: all, lost: None, paused_ns: 0 })?
+        .0
+        .publish()
+        .map_err(failed)
 }
 
 /// How rows and files name the recording.
@@ -57,6 +60,8 @@ pub struct Part {
     pub counters: Range<MonoNs>,
     /// A row of `losses` besides those of the recording.
     pub lost: Option<(Loss, u64)>,
+    /// The time of it in which nothing was measured.
+    pub paused_ns: u64,
 }
 
 /// Writes all tables of the recording, which are not visible yet, and returns which stacks are in them.
@@ -75,7 +80,7 @@ pub fn write(
     }
     let mut tables = Tables::new(folder, names, &info, &recording.thread_infos()?);
     let start = info.clock.epoch_from_mono(info.start).0;
-    tables.recording(&info, start)?;
+    tables.recording(&info, part.paused_ns, start)?;
     let mut stacks = tables.stacks(names.watcher.clone());
     // Stalls are read once, for their rows and for the findings.
     let mut stalls = Collector::default();
@@ -149,10 +154,10 @@ impl Tables {
         known.unwrap_or_else(|| Cow::Owned(ThreadColumns::unknown(thread)))
     }
 
-    fn recording(&mut self, info: &RecordingInfo, start: u64) -> Result<(), Failure> {
+    fn recording(&mut self, info: &RecordingInfo, paused_ns: u64, start: u64) -> Result<(), Failure> {
         let mut table = self.start(&RECORDINGS);
         let labels = wallprof_views::labels_json(&info.labels).map_err(Failure::failed)?;
-        table.row(start, recording_row(&self.id, info, labels)).map_err(failed)?;
+        table.row(start, recording_row(&self.id, info, paused_ns, labels)).map_err(failed)?;
         self.finish(table)
     }
 

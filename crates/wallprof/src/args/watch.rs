@@ -179,6 +179,9 @@ pub struct TablesArgs {
     /// When the watcher was started, monotonic ns
     #[arg(long)]
     pub started: u64,
+    /// When nothing was measured: from and to, monotonic ns
+    #[arg(long, num_args = 2)]
+    pub paused: Vec<u64>,
     #[arg(long)]
     pub keep_bytes: u64,
     #[command(flatten)]

@@ -66,6 +66,10 @@ pub struct Tables {
     length: u64,
     /// The end of the last part that was written. 0: there is none.
     from: MonoNs,
+    /// While nothing is measured, since when.
+    paused: Option<MonoNs>,
+    /// The times before in which nothing was measured, those that no part has yet.
+    pauses: Vec<Range<MonoNs>>,
     running: Option<Running>,
     not_before: MonoNs,
     has_failed: bool,
@@ -73,17 +77,32 @@ pub struct Tables {
 
 impl Tables {
     pub fn new(settings: TableSettings, recording: PathBuf, keep_ns: u64, meaning: &MeaningArgs) -> Self {
+        let started = clock::mono_now();
         let is_covered = |length: &u64| length * SECOND_NS * 2 <= keep_ns;
         Tables {
             settings,
             recording,
             meaning: meaning.as_options(),
-            started: clock::mono_now(),
+            started,
             length: LENGTHS.into_iter().find(is_covered).unwrap_or(LENGTHS[LENGTHS.len() - 1]),
             from: MonoNs(0),
+            paused: Some(started),
+            pauses: Vec::new(),
             running: None,
             not_before: MonoNs(0),
             has_failed: false,
+        }
+    }
+
+    /// From now on nothing is measured, or from now on it is.
+    pub fn set_armed(&mut self, armed: bool, now: MonoNs) {
+        match self.paused {
+            Some(since) if armed => {
+                self.pauses.push(since..now);
+                self.paused = None;
+            }
+            None if !armed => self.paused = Some(now),
+            _ => {}
         }
     }
 
@@ -113,6 +132,9 @@ impl Tables {
             .args(&self.meaning)
             .args(["--from", &self.from.0.to_string(), "--until", &until.0.to_string()])
             .args(["--started", &self.started.0.to_string()])
+            .args(self.pauses.iter().flat_map(|pause| {
+                ["--paused".to_owned(), pause.start.0.to_string(), pause.end.0.to_string()]
+            }))
             .args(["--keep-bytes", &self.settings.keep_bytes.to_string()])
             .args([&self.recording, &self.settings.folder])
             .stdin(Stdio::null())
@@ -141,6 +163,7 @@ impl Tables {
         match ended {
             Ok(output) if output.status.success() => {
                 (self.from, self.has_failed) = (until, false);
+                self.pauses.retain(|pause| pause.end > until);
                 Some(outcome_from_text(&String::from_utf8_lossy(&output.stdout)))
             }
             Ok(output) => {
@@ -184,7 +207,8 @@ pub fn write_part(args: &TablesArgs) -> Result<ExitCode, Failure> {
     let part = Part { during: MonoNs(args.from)..MonoNs(args.until) };
     let recording = with_meanings(Recording::open_part(&args.recording, &part)?, &rules)?;
     let mut info = recording.info()?;
-    let lost_seconds = if args.from > 0 { (info.start.0.saturating_sub(args.from)) / SECOND_NS } else { 0 };
+    let paused_ns = paused_ns(&args.paused, &(info.start..info.end));
+    let lost_seconds = lost_ns(args, info.start) / SECOND_NS;
     // The start of the file moves with what it forgets, and its clock with it.
     (info.start, info.clock) = (MonoNs(args.started), ClockMap::default());
     let id = recording_id(&info);
@@ -192,6 +216,7 @@ pub fn write_part(args: &TablesArgs) -> Result<ExitCode, Failure> {
     let part = tables::Part {
         counters: counters(args.from, args.until),
         lost: (lost_seconds > 0).then_some((Loss::SecondsNotInTables, lost_seconds)),
+        paused_ns,
     };
     let file = kept.file_name(&id, args.from);
     // With the stacks that the earlier parts of the hour have not, else with all.
@@ -204,6 +229,19 @@ pub fn write_part(args: &TablesArgs) -> Result<ExitCode, Failure> {
     }
     to_stdout(|out| Ok(writeln!(out, "{} {lost_seconds}", clock::process_cpu_ns())?))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the flight recording has forgotten since the end of the part before, or since the watcher was started, ns.
+fn lost_ns(args: &TablesArgs, start: MonoNs) -> u64 {
+    let from = MonoNs(args.from.max(args.started));
+    let paused_ns = paused_ns(&args.paused, &(from..start));
+    start.0.saturating_sub(from.0).saturating_sub(paused_ns)
+}
+
+/// For how long nothing was measured in this time, ns; `pauses` are starts and ends in turn.
+fn paused_ns(pauses: &[u64], during: &Range<MonoNs>) -> u64 {
+    let part = |pause: &[u64; 2]| pause[1].min(during.end.0).saturating_sub(pause[0].max(during.start.0));
+    pauses.as_chunks().0.iter().map(part).fold(0, u64::saturating_add)
 }
 
 /// The time of the counters' values in a part: those of consecutive parts have each value once.
@@ -265,6 +303,42 @@ mod tests {
             Tables::new(settings, "f.db".into(), keep_seconds * SECOND_NS, &MeaningArgs::default()).length
         };
         assert_eq!([length(600), length(599), length(60), length(30)], [300, 120, 30, 15]);
+    }
+
+    #[test]
+    fn pauses_end_when_it_measures_again() {
+        let settings = TableSettings { folder: "t".into(), keep_bytes: 1 };
+        let mut tables = Tables::new(settings, "f.db".into(), 600 * SECOND_NS, &MeaningArgs::default());
+        tables.paused = Some(at(100));
+        for (armed, second) in
+            [(true, 130), (true, 131), (false, 200), (false, 201), (true, 320), (false, 500)]
+        {
+            tables.set_armed(armed, at(second));
+        }
+        assert_eq!(tables.pauses, [at(100)..at(130), at(200)..at(320)], "the last one has not ended");
+    }
+
+    #[test]
+    fn parts_are_shorter_by_the_pauses_in_them() {
+        let pauses = [100, 130, 200, 320].map(|second| at(second).0);
+        let paused_s = |from, to| paused_ns(&pauses, &(at(from)..at(to))) / SECOND_NS;
+        assert_eq!(
+            [paused_s(100, 300), paused_s(120, 300), paused_s(300, 600), paused_s(600, 900)],
+            [130, 110, 20, 0]
+        );
+    }
+
+    #[test]
+    fn what_the_recording_forgot_is_lost_from_the_start_on() {
+        let lost_s = |from, start| {
+            let paused = vec![at(100).0, at(130).0];
+            let (meaning, keep_bytes) = (MeaningArgs::default(), 1);
+            let [from, started] = [from, 100].map(|second| at(second).0);
+            let (recording, folder) = ("f.db".into(), "t".into());
+            let args = TablesArgs { recording, folder, from, until: 0, started, paused, keep_bytes, meaning };
+            lost_ns(&args, at(start)) / SECOND_NS
+        };
+        assert_eq!([lost_s(0, 130), lost_s(0, 190), lost_s(400, 400), lost_s(400, 407)], [0, 60, 0, 7]);
     }
 
     #[test]

@@ -39,10 +39,14 @@ impl Service {
         if wanted == self.is_armed() {
             return Ok(());
         }
+        let now = clock::mono_now();
         let changed = if wanted { self.arm() } else { self.disarm() };
         self.shorten_flush_interval();
         // Also where what came before could not be written.
         if wanted == self.is_armed() {
+            if let Some(tables) = &mut self.tables {
+                tables.set_armed(wanted, now);
+            }
             self.show_armed();
         }
         changed
