@@ -90,12 +90,11 @@ pub struct Pending {
 enum Deferred {
     /// Complete seconds.
     Seconds,
-    /// Of complete seconds, the sums that the kernel side keeps in maps; and the seconds, too, up to [`FEW_SECONDS`] while
-    /// nobody is later than [`LITTLE_NS`].
+    /// Of complete seconds, the sums that the kernel side keeps in maps; and the seconds, too, while nobody is later than
+    /// [`LITTLE_NS`].
     Sums,
 }
 
-const FEW_SECONDS: u64 = 5;
 const LITTLE_NS: u64 = 1_000_000;
 
 /// A flush.
@@ -343,8 +342,8 @@ impl<K: KernelSide> Session<K> {
         Ok(self.drain_and_defer(Deferred::Seconds, is_due, emit)?.map(|flushed| flushed.until))
     }
 
-    /// As [`Self::drain`], but emits ledgers and stalls of each second at its end, or of five at once while seconds may wait
-    /// and nobody is late. Until `is_due`, the other sums of the kernel side (samples, latencies, interrupts, calls on other
+    /// As [`Self::drain`], but emits ledgers and stalls of each second at its end, or of several at once while seconds may
+    /// wait and nobody is late. Until `is_due`, the other sums of the kernel side (samples, latencies, interrupts, calls on other
     /// CPUs, busy periods) stay in its maps, which must have capacity for them: to walk their buckets takes as long as the
     /// rest of a flush.
     pub fn drain_ledgers(
@@ -393,7 +392,7 @@ impl<K: KernelSide> Session<K> {
         let staying = pending.filter(|pending| !is_due(pending));
         let wait = |pending: &Pending| match deferred {
             Deferred::Seconds => true,
-            Deferred::Sums => self.may_wait() && pending.seconds < FEW_SECONDS && pending.late_ns < LITTLE_NS,
+            Deferred::Sums => self.may_wait() && pending.late_ns < LITTLE_NS,
         };
         if staying.as_ref().is_some_and(wait) {
             return Ok(None);

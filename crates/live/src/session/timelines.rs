@@ -222,7 +222,7 @@ fn sums_stay_in_the_maps_until_they_are_due_and_ledgers_do_not() {
 }
 
 #[test]
-fn ledgers_wait_for_some_seconds_while_nobody_is_late() {
+fn ledgers_wait_until_they_are_due_while_nobody_is_late() {
     let calm = format!("db.source: {}\n", "R".repeat(120));
     let late = format!("{calm}db.worker: {}\n", "RRRRwwRRRR".repeat(12));
     let run = |timelines: &str, sends: bool| {
@@ -232,7 +232,8 @@ fn ledgers_wait_for_some_seconds_while_nobody_is_late() {
         for second in 1..=11 {
             fixture.world.borrow_mut().run_until(second * 1_000 + LATE_MS);
             let events = &mut fixture.events;
-            let flushed = fixture.session.drain_ledgers(&|_| false, &mut |event| events.push(event)).unwrap();
+            let due = |pending: &Pending| pending.seconds >= 5;
+            let flushed = fixture.session.drain_ledgers(&due, &mut |event| events.push(event)).unwrap();
             seconds.push(flushed.map_or(0, |flushed| flushed.seconds));
         }
         (seconds, ledgers(&fixture.finish()))

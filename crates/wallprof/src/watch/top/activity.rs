@@ -18,6 +18,8 @@ const MAX_GROUPS: usize = 16;
 const GROUP_NS: u64 = 60 * SECOND_NS;
 /// For how long a thread that ended stays.
 const LINGER_NS: u64 = 5 * SECOND_NS;
+/// When a thread ended whose end no screen has shown yet.
+const SHOWN_NEXT: MonoNs = MonoNs(u64::MAX);
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// One thread of the screen.
@@ -107,9 +109,8 @@ impl ThreadsNow {
         match event {
             Event::Thread(info) => self.meet(info),
             Event::ThreadEnd { thread, .. } => {
-                let now = self.now;
                 if let Some(thread) = self.threads.get_mut(thread) {
-                    thread.ended = Some(now);
+                    thread.ended = Some(SHOWN_NEXT);
                 }
             }
             Event::Ledger(delta) => self.add(delta),
@@ -131,10 +132,15 @@ impl ThreadsNow {
         }
         self.own_seconds.push_back((now, std::mem::take(&mut self.own_ns)));
         let oldest = now.0.saturating_sub(WINDOW * SECOND_NS);
-        while self.own_seconds.front().is_some_and(|(at, _)| at.0 < oldest) {
+        // The last one before the window is its start.
+        while self.own_seconds.get(1).is_some_and(|(at, _)| at.0 <= oldest) {
             self.own_seconds.pop_front();
         }
         let from = self.last().saturating_sub(BAR as u32);
+        // Several seconds may have been flushed at once: a thread that ended in the first of them is shown, too.
+        for thread in self.threads.values_mut().filter(|thread| thread.ended == Some(SHOWN_NEXT)) {
+            thread.ended = Some(now);
+        }
         self.threads
             .retain(|_, thread| thread.ended.is_none_or(|at| now.0.saturating_sub(at.0) <= LINGER_NS));
         for thread in self.threads.values_mut() {
@@ -459,10 +465,29 @@ pub mod tests {
     fn ended_thread_leaves_after_some_seconds() {
         let mut now = two_threads();
         now.take(&Event::ThreadEnd { thread: ThreadKey(2), at: MonoNs(9) });
-        now.flushed(MonoNs(6 * SECOND_NS));
-        assert!(now.sorted(Order::Name, "")[0].has_ended());
         now.flushed(MonoNs(12 * SECOND_NS));
+        assert!(now.sorted(Order::Name, "")[0].has_ended(), "several seconds at once");
+        now.flushed(MonoNs(17 * SECOND_NS));
+        assert!(now.sorted(Order::Name, "")[0].has_ended());
+        now.flushed(MonoNs(18 * SECOND_NS));
         assert_eq!(names(&now, Order::Name, ""), ["late"]);
+    }
+
+    #[test]
+    fn own_share_is_known_although_flushes_are_rare() {
+        let mut now = ThreadsNow::default();
+        for second in [0, 11, 21, 32] {
+            let cost = Event::Overhead {
+                process_cpu_ns: SECOND_NS,
+                probe_ns: 0,
+                probe_runs: 0,
+                behind_ns: 0,
+                table_bytes: 0,
+            };
+            now.take(&cost);
+            now.flushed(MonoNs(second * SECOND_NS));
+        }
+        assert!((now.own_share() - 1.0 / 11.0).abs() < 1e-9, "{}", now.own_share());
     }
 
     #[test]
