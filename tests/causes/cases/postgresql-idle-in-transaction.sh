@@ -2,7 +2,7 @@
 # A client updates a row, and then does nothing for most of the run: its transaction is open. Others want the row.
 packages=postgresql
 kind=wake-chain
-text='postgres .*waited for a row lock of postgres [0-9]+ \(app shop .*idle in transaction\) in ProcSleep.*psql \(client'
+text='postgres .*waited for a row lock of postgres [0-9]+ \(app shop .*idle in transaction\) in ProcSleep.*psql [0-9]+ \(client'
 . "$HERE/servers.sh"
 
 prepare() {

@@ -1177,6 +1177,8 @@ mod tests {
             "full queue",
             "write stall",
             "write stall",
+            "write group",
+            "write stall",
             "redo log flush",
             "WAL flush",
             "WAL flush",
