@@ -80,10 +80,20 @@ fn find<'e>(evidence: &'e Evidence, _: &Reported) -> Vec<Conclusion<'e>> {
         all.delays = all.delays.with(of_one.delays);
         all.dropped = all.dropped.saturating_add(of_one.dropped);
     }
-    groups.into_iter().filter_map(|((program, _), accepts)| conclude(&program, accepts, evidence)).collect()
+    let conclude = |((program, _), accepts): (&(Arc<str>, &str), &Accepts<'_>)| {
+        let addresses = groups.keys().filter(|(of, _)| of == program).count();
+        conclude(program, *accepts, addresses, evidence)
+    };
+    groups.iter().filter_map(conclude).collect()
 }
 
-fn conclude<'e>(program: &str, accepts: Accepts<'_>, evidence: &'e Evidence) -> Option<Conclusion<'e>> {
+/// `addresses`: of the program, at which connections waited.
+fn conclude<'e>(
+    program: &str,
+    accepts: Accepts<'_>,
+    addresses: usize,
+    evidence: &'e Evidence,
+) -> Option<Conclusion<'e>> {
     let Accepts { address, delays, dropped, .. } = accepts;
     let of_program = evidence.threads_by_key().filter(|(_, thread)| &*thread.process == program);
     let threads: Vec<ThreadKey> = of_program.map(|(key, _)| *key).collect();
@@ -108,13 +118,19 @@ fn conclude<'e>(program: &str, accepts: Accepts<'_>, evidence: &'e Evidence) -> 
     };
     let full = match dropped {
         0 => String::new(),
-        1 => " Once the queue was full: a client then tries again after a second.".into(),
-        times => format!(" The queue was full {times} times: a client then tries again after a second."),
+        1 if addresses == 1 => " Once the queue was full: a client then tries again after a second.".into(),
+        times if addresses == 1 => {
+            format!(" The queue was full {times} times: a client then tries again after a second.")
+        }
+        times => format!(
+            " The queues at its {addresses} addresses were full {times} times in all: a client then tries again after a \
+             second."
+        ),
     };
     let title =
         format!("{waited} {program} to accept {them} at {address}{how_long}: its {doing}.{more}{full}");
     let delays = delays.within(&threads, evidence);
-    Some(Problem { threads, delays, cases: Vec::new() }.conclude(title, advice))
+    Some(Problem::of_all(threads, delays).conclude(title, advice))
 }
 
 /// What threads did when they were not idle, ns.
@@ -238,11 +254,15 @@ mod tests {
         tracks.push(sum("tcp.drops", 1, &[(500, 4), (9_000, 11)]));
         let found: Vec<Accepts> = accepts(&tracks).collect();
         assert_eq!((found.len(), found[0].dropped), (1, 7));
-        let title = conclude("app", found[0], &Fixture::new().evidence()).expect("a finding").title;
+        let evidence = Fixture::new().evidence();
+        let title = |addresses| conclude("app", found[0], addresses, &evidence).expect("a finding").title;
+        let (one, two) = (title(1), title(2));
         assert!(
-            title.ends_with(" The queue was full 7 times: a client then tries again after a second."),
-            "{title}"
+            one.ends_with(" The queue was full 7 times: a client then tries again after a second."),
+            "{one}"
         );
+        let of_two = " The queues at its 2 addresses were full 7 times in all: a client then tries again after a second.";
+        assert!(two.ends_with(of_two), "{two}");
     }
 
     #[test]

@@ -15,9 +15,9 @@ use wallprof_meaning::waits::BARRIER;
 use wallprof_model::ThreadKey;
 
 use super::case::{Case, grouped, mostly};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::{Delays, is_share, wall_ns};
+use super::limits::{is_share, wall_ns};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, other_end, wording};
 
@@ -43,8 +43,8 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let delays = Delays::over(&cases, Case::without_run_queue_ns);
-    let problem = Problem::heavy(cases, delays, evidence)?;
+    let problem = Problem::heavy(Charged::over(cases, Case::without_run_queue_ns), evidence)?;
+    let delays = problem.delays;
     let is_part = is_share(delays.total_ns, LEAST_PART, wall_ns(evidence, &problem.threads));
     if !is_part {
         return None;

@@ -37,7 +37,7 @@ use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
 use super::callers::{Called, Callers};
 use super::case::{Case, mostly};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::{Evidence, Loss, Period};
 use super::limits::{Delays, LEAST_LOOP_WAITS, SHORTEST_BLOCK_NS, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
@@ -206,7 +206,7 @@ fn waiting_period<'e>(
     let (thread, from, to) = (first.thread, first.start, waits.last()?.0.end);
     let (ns, called) = (to.0.saturating_sub(from.0), called.clone());
     let cases: Vec<&Case> = waits.into_iter().map(|(case, _)| case).collect();
-    let waited = Delays::over(&cases, Case::duration_ns);
+    let waited = Delays::of(cases.iter().map(|case| case.duration_ns()));
     let away: Delays = Delays::of(evidence.during(thread, from, to).map(|case| case.overlap_ns(from, to)));
     let own_ns = ns.saturating_sub(away.total_ns.saturating_sub(waited.total_ns));
     let long = Delays::of(cases.iter().map(|case| case.duration_ns()).filter(|ns| *ns >= SHORTEST_BLOCK_NS));
@@ -279,8 +279,7 @@ fn computing<'e>(evidence: &'e Evidence, loops: &HashMap<ThreadKey, Loop<'e>>) -
         );
         let advice = "Let another thread do what takes so long, or divide it: all else that the loop serves is late \
                       by as much.";
-        let (cases, interrupts, delays) = (Vec::new(), Vec::new(), all.delays);
-        Some(Conclusion { title, advice: advice.into(), threads, delays, cases, interrupts })
+        Some(Problem::of_all(threads, all.delays).conclude(title, advice))
     });
     conclusions.collect()
 }
@@ -466,7 +465,9 @@ fn conclude<'e>(blocks: Vec<Block<'e>>, evidence: &Evidence) -> Option<Conclusio
         true => format!(", {} waits in all", cases.len()),
         false => String::new(),
     };
-    let problem = Problem::heavy(cases, delays, evidence)?;
+    let mut charged = Charged::over(cases, Case::duration_ns);
+    charged.delays = delays;
+    let problem = Problem::heavy(charged, evidence)?;
     let title = format!(
         "{} did not return to {place} {}: its event loop was {waiting} in {}{}{waits}.",
         wording::who(&problem.cases, evidence),

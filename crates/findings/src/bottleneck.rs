@@ -17,9 +17,8 @@ use wallprof_analysis::blame::{Blame, Group, PlainWait, Waits};
 use wallprof_model::{StallReason, ThreadKey};
 
 use super::case::Case;
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec};
 use super::wording;
 
@@ -123,9 +122,9 @@ fn conclude<'e>(knot: &[Group], blame: &Blame, evidence: &'e Evidence) -> Option
     if indirect_ns < ends.ns / LEAST_INDIRECT {
         return None;
     }
-    let longest_ns = cases.iter().map(|case| case.late_ns()).max()?;
-    let delays = Delays { count: cases.len() as u64, total_ns: ends.ns, max_ns: longest_ns };
-    let problem = Problem::heavy(cases, delays, evidence)?;
+    let mut charged = Charged::over(cases, Case::late_ns);
+    charged.delays.total_ns = ends.ns;
+    let problem = Problem::heavy(charged, evidence)?;
     let place = ends.places.iter().max_by_key(|(place, ns)| (**ns, std::cmp::Reverse(*place)));
     let place = place.map(|(place, _)| format!(", which let go{place}"));
     let names = names(knot, evidence);

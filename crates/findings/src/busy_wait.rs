@@ -33,8 +33,9 @@ const ADVICE: &str = "Wait for a lock that may be held for longer than some micr
 
 fn find<'e>(evidence: &'e Evidence, _: &Reported) -> Vec<Conclusion<'e>> {
     let what = |loss: &Loss| matches!(loss, Loss::Yields).then(String::new);
-    let is_problem = |_: &Place, _, ns, wall_ns| ns >= frequent_ns(evidence) && sums::is_much(ns, wall_ns);
-    let problems = sums::problems(evidence, what, is_problem);
+    let counted =
+        |_: &Place, _, ns, wall_ns| (ns >= frequent_ns(evidence) && sums::is_much(ns, wall_ns)).then_some(ns);
+    let problems = sums::problems(evidence, what, counted);
     problems.into_iter().filter_map(|problem| conclude(problem, evidence)).collect()
 }
 

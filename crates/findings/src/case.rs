@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One stall as the rules read it: its facts, without the frames of its stacks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -30,6 +30,8 @@ pub struct Case {
     pub meaning: Option<Arc<Meaning>>,
     /// The first of the time slices of its wait; `None` for a wait in one piece.
     pub wait: Option<u64>,
+    /// Whether it is a wait of several slices, as one.
+    pub has_slices: bool,
     pub voluntary: bool,
     pub open: bool,
     pub start: MonoNs,
@@ -345,17 +347,22 @@ pub(super) fn without_number(comm: &str) -> String {
     comm.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
-/// Groups by function. Cases whose stacks do not reach a function of the program are with the longest waits of the others.
+/// Groups by function. Cases whose stacks do not reach a function of the program are with the longest waits of the others
+/// where threads of the same name have these.
 pub(super) fn by_function(cases: Vec<&Case>) -> Vec<Vec<&Case>> {
     let function = |case: &Case| case.function().cloned();
     let names_the_program = |case: &&Case| case.site.as_ref().is_some_and(|site| site.names_the_program());
     let (known, cut): (Vec<&Case>, Vec<&Case>) = cases.into_iter().partition(names_the_program);
     let mut groups: Vec<Vec<&Case>> = grouped(known, function).into_values().collect();
     let sum_ns = |group: &Vec<&Case>| group.iter().map(|case| case.duration_ns()).sum::<u64>();
-    match groups.iter_mut().max_by_key(|group| sum_ns(group)) {
-        Some(longest) => longest.extend(cut),
-        None => groups.extend(grouped(cut, function).into_values()),
+    let mut rest = cut;
+    if let Some(longest) = groups.iter_mut().max_by_key(|group| sum_ns(group)) {
+        let names: HashSet<String> = longest.iter().map(|case| without_number(&case.comm)).collect();
+        let (same, other) = rest.into_iter().partition(|case| names.contains(&without_number(&case.comm)));
+        longest.extend::<Vec<&Case>>(same);
+        rest = other;
     }
+    groups.extend(grouped(rest, function).into_values());
     groups
 }
 

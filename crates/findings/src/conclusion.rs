@@ -3,7 +3,7 @@
 //! enough. A problem with a title and an advice is a conclusion.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wallprof_analysis::receive::Backlog;
@@ -33,8 +33,30 @@ pub(super) struct Conclusion<'e> {
     pub threads: Vec<ThreadKey>,
     pub delays: Delays,
     pub cases: Vec<&'e Case>,
+    /// What the cause took of each of these, ns.
+    taken_ns: Vec<u64>,
+    /// What it took of each thread, ns; threads of which that is not known are not in it.
+    by_thread: BTreeMap<ThreadKey, u64>,
     /// The interrupts of a conclusion about interrupts; else none.
     pub interrupts: Vec<&'e InterruptRow>,
+}
+
+/// Cases with one cause, and what that took of each.
+#[derive(Debug)]
+pub(super) struct Charged<'e> {
+    pub cases: Vec<&'e Case>,
+    /// Of each case, ns.
+    taken_ns: Vec<u64>,
+    /// Of all; where the cause is known by other sums, those.
+    pub delays: Delays,
+}
+
+impl<'e> Charged<'e> {
+    /// The part of each case that `ns` returns.
+    pub fn over(cases: Vec<&'e Case>, mut ns: impl FnMut(&Case) -> u64) -> Self {
+        let taken_ns: Vec<u64> = cases.iter().map(|case| ns(case)).collect();
+        Charged { delays: Delays::of(taken_ns.iter().copied()), cases, taken_ns }
+    }
 }
 
 /// Cases of one cause that are worth a finding.
@@ -43,39 +65,64 @@ pub(super) struct Problem<'e> {
     pub threads: Vec<ThreadKey>,
     pub delays: Delays,
     pub cases: Vec<&'e Case>,
+    taken_ns: Vec<u64>,
+    by_thread: BTreeMap<ThreadKey, u64>,
 }
 
 impl<'e> Problem<'e> {
-    pub fn new(cases: Vec<&'e Case>, delays: Delays) -> Self {
-        let threads: BTreeSet<ThreadKey> = cases.iter().map(|case| case.thread).collect();
-        Problem { threads: threads.into_iter().collect(), delays, cases }
+    pub fn new(charged: Charged<'e>) -> Self {
+        let Charged { cases, taken_ns, delays } = charged;
+        let mut by_thread: BTreeMap<ThreadKey, u64> = BTreeMap::new();
+        for (case, ns) in cases.iter().zip(&taken_ns) {
+            let sum = by_thread.entry(case.thread).or_default();
+            *sum = sum.saturating_add(*ns);
+        }
+        Problem { threads: by_thread.keys().copied().collect(), delays, cases, taken_ns, by_thread }
     }
 
-    /// For causes that should be very rare. `delays` is the part of the cases that the cause took.
-    pub fn unusual(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Self> {
-        let problem = Problem::new(cases, delays);
-        (delays.is_unusual(evidence) && problem.is_significant(evidence)).then_some(problem)
+    /// A cause that is known by sums, not by stalls: `by_thread`, ns.
+    pub fn of_threads(by_thread: BTreeMap<ThreadKey, u64>, delays: Delays) -> Self {
+        let threads = by_thread.keys().copied().collect();
+        Problem { by_thread, ..Problem::of_all(threads, delays) }
+    }
+
+    /// A cause that is known of these threads together.
+    pub fn of_all(threads: Vec<ThreadKey>, delays: Delays) -> Self {
+        Problem { threads, delays, cases: Vec::new(), taken_ns: Vec::new(), by_thread: BTreeMap::new() }
+    }
+
+    /// For causes that should be very rare.
+    pub fn unusual(charged: Charged<'e>, evidence: &Evidence) -> Option<Self> {
+        let problem = Problem::new(charged);
+        (problem.delays.is_unusual(evidence) && problem.is_significant(evidence)).then_some(problem)
     }
 
     /// For causes that every program meets at times.
-    pub fn heavy(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Self> {
-        let problem = Problem::new(cases, delays);
-        let latest = MostLate::of(&problem.cases, &problem.threads);
-        let is_heavy = delays.is_heavy(evidence, &problem.threads) || latest.is_tenth(delays, evidence);
-        (is_heavy && problem.is_significant(evidence)).then_some(problem)
+    pub fn heavy(charged: Charged<'e>, evidence: &Evidence) -> Option<Self> {
+        let problem = Problem::new(charged);
+        (problem.is_heavy(evidence) && problem.is_significant(evidence)).then_some(problem)
     }
 
     /// For waits for one thing at one place, however short each is.
-    pub fn frequent(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Self> {
-        let problem = Problem::new(cases, delays);
-        let is_frequent = delays.is_frequent(evidence, &problem.threads);
-        (is_frequent && problem.is_significant(evidence)).then_some(problem)
+    pub fn frequent(charged: Charged<'e>, evidence: &Evidence) -> Option<Self> {
+        let problem = Problem::new(charged);
+        (problem.is_frequent(evidence) && problem.is_significant(evidence)).then_some(problem)
     }
 
     /// For waits that every program meets at times, and that are a problem where there are many short ones, too.
-    pub fn heavy_or_frequent(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Self> {
-        let frequent = Problem::frequent(cases.clone(), delays, evidence);
-        frequent.or_else(|| Problem::heavy(cases, delays, evidence))
+    pub fn heavy_or_frequent(charged: Charged<'e>, evidence: &Evidence) -> Option<Self> {
+        let problem = Problem::new(charged);
+        let is_one = problem.is_frequent(evidence) || problem.is_heavy(evidence);
+        (is_one && problem.is_significant(evidence)).then_some(problem)
+    }
+
+    fn is_heavy(&self, evidence: &Evidence) -> bool {
+        let latest = MostLate::of(&self.by_thread, &self.threads);
+        self.delays.is_heavy(evidence, &self.threads) || latest.is_tenth(self.delays, evidence)
+    }
+
+    fn is_frequent(&self, evidence: &Evidence) -> bool {
+        self.delays.is_frequent(evidence, &self.threads)
     }
 
     fn is_significant(&self, evidence: &Evidence) -> bool {
@@ -88,8 +135,9 @@ impl<'e> Problem<'e> {
     }
 
     pub fn conclude(self, title: String, advice: impl Into<String>) -> Conclusion<'e> {
-        let Problem { threads, delays, cases } = self;
-        Conclusion { title, advice: advice.into(), threads, delays, cases, interrupts: Vec::new() }
+        let Problem { threads, delays, cases, taken_ns, by_thread } = self;
+        let advice = advice.into();
+        Conclusion { title, advice, threads, delays, cases, taken_ns, by_thread, interrupts: Vec::new() }
     }
 }
 
@@ -103,14 +151,14 @@ struct MostLate {
 }
 
 impl MostLate {
-    /// Of causes that are known by sums alone, which have no cases, all of `threads`.
-    fn of(cases: &[&Case], threads: &[ThreadKey]) -> Self {
-        let mut late_ns: BTreeMap<ThreadKey, u64> = BTreeMap::new();
-        for case in cases {
-            let ns = late_ns.entry(case.thread).or_default();
-            *ns = ns.saturating_add(case.late_ns());
-        }
+    /// All of `threads` where it is not known of each what the cause took of it: its part may be in the part of the
+    /// others.
+    fn of(by_thread: &BTreeMap<ThreadKey, u64>, threads: &[ThreadKey]) -> Self {
+        let mut late_ns = by_thread.clone();
         let whole_ns = late_ns.values().fold(0u64, |sum, ns| sum.saturating_add(*ns));
+        if late_ns.len() < threads.len() || whole_ns == 0 {
+            return MostLate { threads: threads.to_vec(), ns: whole_ns, whole_ns };
+        }
         let most_ns = late_ns.values().max().copied().unwrap_or(0);
         let mut least: Vec<(u64, ThreadKey)> = late_ns.iter().map(|(key, ns)| (*ns, *key)).collect();
         least.sort_unstable();
@@ -123,10 +171,7 @@ impl MostLate {
             }
             late_ns.remove(&key);
         }
-        match late_ns.is_empty() {
-            true => MostLate { threads: threads.to_vec(), ns: whole_ns, whole_ns },
-            false => MostLate { threads: late_ns.into_keys().collect(), ns: whole_ns - left_ns, whole_ns },
-        }
+        MostLate { threads: late_ns.into_keys().collect(), ns: whole_ns - left_ns, whole_ns }
     }
 
     /// Whether they lost a tenth of their time, with one long wait in it.
@@ -144,22 +189,35 @@ impl MostLate {
     }
 }
 
-impl Conclusion<'_> {
+impl<'e> Conclusion<'e> {
+    /// With stalls as the evidence of what is known by sums.
+    pub fn with_stalls(self, cases: Vec<&'e Case>) -> Self {
+        let taken_ns = cases.iter().map(|case| case.late_ns()).collect();
+        Conclusion { cases, taken_ns, ..self }
+    }
+
+    /// The cases, those of which the cause took most first.
+    fn longest(&self) -> Vec<(u64, &'e Case)> {
+        let mut longest: Vec<_> = self.taken_ns.iter().copied().zip(self.cases.iter().copied()).collect();
+        longest.sort_by_key(|(ns, case)| (Reverse(*ns), case.id));
+        longest
+    }
+
     /// The finding of this rule.
     pub fn into_finding(mut self, rule: &RuleSpec, evidence: &Evidence) -> Finding {
         let cause = cause(rule, &self, evidence);
         if rule.topic == Some(Topic::Waits) && rule.name != deadlock::RULE.name {
             self.title.push_str(&known::not_ended(&self.cases));
         }
-        self.title.push_str(&recurs(&self.cases, evidence));
+        let longest = self.longest();
+        self.title.push_str(&recurs(&longest, evidence));
         // That one counts them itself.
         if rule.name != dropped_packets::RULE.name {
             self.title.push_str(&not_received(&self.cases, evidence));
         }
-        self.cases.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
-        let mut stalls: Vec<u64> = self.cases.iter().take(MOST_STALLS).map(|case| case.id).collect();
+        let mut stalls: Vec<u64> = longest.iter().take(MOST_STALLS).map(|(_, case)| case.id).collect();
         stalls.sort_unstable();
-        let latest = MostLate::of(&self.cases, &self.threads);
+        let latest = MostLate::of(&self.by_thread, &self.threads);
         Finding {
             rule: rule.name.into(),
             cause,
@@ -179,28 +237,30 @@ impl Conclusion<'_> {
 /// ` They recur every 1.000 s, within 20 ms of the full second.`; nothing where they come at any time. The
 /// cases count that make up nine tenths of the time: what is short may be noise. Where these do not recur,
 /// those may that are at least half as long as the longest: `The 10 longest recur every 1.000 s.`
-fn recurs(cases: &[&Case], evidence: &Evidence) -> String {
-    let mut longest = cases.to_vec();
-    longest.sort_by_key(|case| (Reverse(case.late_ns()), case.id));
-    let whole_ns = cases.iter().fold(0u64, |sum, case| sum.saturating_add(case.late_ns()));
+fn recurs(longest: &[(u64, &Case)], evidence: &Evidence) -> String {
+    let whole_ns = longest.iter().fold(0u64, |sum, (ns, _)| sum.saturating_add(*ns));
     let mut sum_ns = 0u64;
-    let most = longest.iter().take_while(|case| {
+    let most = longest.iter().take_while(|(ns, _)| {
         let is_needed = sum_ns < whole_ns / 10 * 9;
-        sum_ns = sum_ns.saturating_add(case.late_ns());
+        sum_ns = sum_ns.saturating_add(*ns);
         is_needed
     });
     let most = most.count();
-    let half_ns = longest.first().map_or(0, |case| case.late_ns().div_ceil(2));
-    let long = longest.iter().take_while(|case| case.late_ns() >= half_ns).count();
+    let half_ns = longest.first().map_or(0, |(ns, _)| ns.div_ceil(2));
+    let long = longest.iter().take_while(|(ns, _)| *ns >= half_ns).count();
     let clock = evidence.clock().map(|clock| |at| clock.epoch_from_mono(at));
     let found = |count: usize| {
-        let late =
-            longest[..count].iter().map(|case| (MonoNs(case.end.0.saturating_sub(case.late_ns())), case.end));
+        let late = longest[..count].iter().map(|(_, case)| (late_from(case), case.end));
         recurrence(&late.collect::<Vec<_>>(), clock)
     };
     let all = found(most).map(|found| ("They".to_owned(), found));
     let found = all.or_else(|| Some((format!("The {long} longest"), found(long.min(most))?)));
     found.map(|(which, found)| format!(" {which} {}.", wording::recurrence(&found))).unwrap_or_default()
+}
+
+/// From when on it was late.
+fn late_from(case: &Case) -> MonoNs {
+    MonoNs(case.end.0.saturating_sub(case.late_ns()))
 }
 
 /// ` During 2 of them the receive queue udp 10.0.0.1:5000 grew from 0 B to 208 KiB, and 37 packets were
@@ -233,10 +293,13 @@ fn not_received(cases: &[&Case], evidence: &Evidence) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Fixture, at, lock_case, udp_drops, udp_queue};
+    use std::collections::BTreeSet;
+
+    use super::super::fixture::{Fixture, at, case, lock_case, udp_drops, udp_queue};
     use super::super::{findings, lock_wait};
     use super::*;
-    use wallprof_model::{ClockAnchor, ClockMap, EpochNs};
+    use wallprof_model::profile::StallRecord;
+    use wallprof_model::{ClockAnchor, ClockMap, EpochNs, Reason, StallReason};
 
     /// The finding about waits of thread 1 for a lock: long ones with these starts, and short ones in
     /// between.
@@ -307,6 +370,23 @@ mod tests {
         assert!(title(0, &[2_005]).ends_with("released it in release_order."));
     }
 
+    /// The workers of a loop sleep in a callback for as long as they asked to: these waits are not late.
+    #[test]
+    fn threads_have_what_the_cause_took_of_them() {
+        let mut fixture = Fixture::new();
+        for (id, thread) in (1..=30).zip([1, 2, 3].into_iter().cycle()) {
+            let asked_ns = Some(if thread == 1 { 49_100_000 } else { 49_990_000 });
+            let sleep = case(id, thread, StallReason::Blocked(Reason::Sleep), 50_000_000);
+            fixture.stall(at(id * 100_000_000, StallRecord { asked_ns, ..sleep }));
+        }
+        let evidence = fixture.evidence();
+        let late = evidence.cases().map(Case::late_ns).collect::<BTreeSet<u64>>();
+        assert_eq!(late, BTreeSet::from([10_000, 900_000]));
+        let problem = Problem::new(Charged::over(evidence.cases().collect(), Case::duration_ns));
+        let finding = problem.conclude("t".into(), "a").into_finding(&lock_wait::RULE, &evidence);
+        assert_eq!((finding.most_late.len(), finding.most_late_ns), (3, 1_500_000_000));
+    }
+
     #[test]
     fn of_very_many_stalls_the_longest_are_listed() {
         let mut fixture = Fixture::new();
@@ -315,8 +395,8 @@ mod tests {
         }
         let evidence = fixture.evidence();
         let cases: Vec<&Case> = evidence.cases().collect();
-        let delays = Delays::over(&cases, Case::duration_ns);
-        let problem = Problem::unusual(cases, delays, &evidence).expect("a problem");
+        let charged = Charged::over(cases, Case::duration_ns);
+        let problem = Problem::unusual(charged, &evidence).expect("a problem");
         let finding = problem.conclude("t".into(), "a").into_finding(&lock_wait::RULE, &evidence);
         assert_eq!((finding.count, finding.stalls.len()), (1_200, MOST_STALLS));
         assert_eq!((finding.stalls.first(), finding.stalls.last()), (Some(&201), Some(&1_200)));

@@ -20,9 +20,9 @@ use wallprof_analysis::tally::Tally;
 use wallprof_model::{MonoNs, StallReason, ThreadKey};
 
 use super::case::Case;
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::{Delays, is_share};
+use super::limits::is_share;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{neighbours, wording};
 
@@ -45,8 +45,10 @@ const MOST_WAITERS: usize = 2;
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let load = Load::of(evidence);
-    let waits = |case: &&Case| waits_in_a_crowd(case, &load, evidence) && !reported.has(case);
-    let cases: Vec<&Case> = evidence.cases().filter(waits).collect();
+    let waits = |case: &&Case| {
+        !evidence.is_left_out(case.thread) && waits_in_a_crowd(case, &load, evidence) && !reported.has(case)
+    };
+    let cases: Vec<&Case> = evidence.cpu_waits().filter(waits).collect();
     conclude(cases, &load, evidence).into_iter().collect()
 }
 
@@ -197,8 +199,8 @@ impl Load {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, load: &Load, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let delays = Delays::over(&cases, waited_ns);
-    let problem = Problem::heavy(cases, delays, evidence)?;
+    let problem = Problem::heavy(Charged::over(cases, waited_ns), evidence)?;
+    let delays = problem.delays;
     if problem.threads.len() < 2 {
         return None;
     }

@@ -22,9 +22,8 @@ use wallprof_model::MonoNs;
 use wallprof_model::profile::ThrottledRow;
 
 use super::case::{Case, grouped};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
@@ -42,29 +41,29 @@ const ADVICE: &str = "Raise the group's quota (cpu.max, cpu.cfs_quota_us; a cont
 
 fn find<'e>(evidence: &'e Evidence, _reported: &Reported) -> Vec<Conclusion<'e>> {
     let groups = Group::all(evidence);
-    let is_held_back =
-        |case: &&Case| waits_for_cpu(case, evidence) && groups.iter().any(|group| group.holds_back(case));
-    let names =
-        grouped(evidence.cases().filter(is_held_back), |case| (evidence.program(case), case.comm.clone()));
+    let is_held_back = |case: &&Case| {
+        let is_wait = !evidence.is_left_out(case.thread) && waits_for_cpu(case, evidence);
+        is_wait && groups.iter().any(|group| group.holds_back(case))
+    };
+    let names = grouped(evidence.cpu_waits().filter(is_held_back), |case| {
+        (evidence.program(case), case.comm.clone())
+    });
     names.into_values().filter_map(|cases| conclude(cases, &groups, evidence)).collect()
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, groups: &[Group<'e>], evidence: &Evidence) -> Option<Conclusion<'e>> {
     let mut by_group = vec![0.0; groups.len()];
-    let lengths: Vec<u64> = cases
-        .iter()
-        .map(|case| {
-            let mut sum = 0.0;
-            for (at, group) in groups.iter().enumerate() {
-                let ns = group.held_back_ns(case);
-                by_group[at] += ns;
-                sum += ns;
-            }
-            // Groups of which one lies in the other may hold it back at the same time.
-            (sum as u64).min(case.runnable_ns)
-        })
-        .collect();
-    let problem = Problem::heavy(cases, Delays::of(lengths), evidence)?;
+    let charged = Charged::over(cases, |case| {
+        let mut sum = 0.0;
+        for (at, group) in groups.iter().enumerate() {
+            let ns = group.held_back_ns(case);
+            by_group[at] += ns;
+            sum += ns;
+        }
+        // Groups of which one lies in the other may hold it back at the same time.
+        (sum as u64).min(case.runnable_ns)
+    });
+    let problem = Problem::heavy(charged, evidence)?;
     let most = by_group.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?.0;
     let quota = groups[most].quota();
     let title = format!(
@@ -115,8 +114,7 @@ impl<'e> Group<'e> {
                 looks.entry(row.from).or_insert_with(|| Look { row, pids: HashSet::new(), explains: false });
             look.pids.insert(row.pid);
         }
-        let cases: Vec<&Case> =
-            evidence.all_cases().iter().filter(|case| waits_for_cpu(case, evidence)).collect();
+        let cases: Vec<&Case> = evidence.cpu_waits().filter(|case| waits_for_cpu(case, evidence)).collect();
         groups.into_values().map(|looks| Group::new(looks.into_values().collect(), &cases)).collect()
     }
 

@@ -15,9 +15,8 @@ use wallprof_meaning::site::Site;
 use wallprof_model::ThreadKey;
 
 use super::case::Case;
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 
@@ -112,8 +111,7 @@ fn conclude<'e>(program: &str, circles: Vec<Circle<'e>>) -> Conclusion<'e> {
         count => format!("; {count} other threads wait behind them"),
     };
     let title = format!("Deadlock{of} for {time}: {}{like_it}{others}.", steps.join(", "));
-    let delays = Delays::over(&cases, Case::duration_ns);
-    Problem::new(cases, delays).conclude(title, ADVICE)
+    Problem::new(Charged::over(cases, Case::duration_ns)).conclude(title, ADVICE)
 }
 
 /// The waits of a circle, each followed by that of the thread it waits for.

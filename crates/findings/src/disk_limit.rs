@@ -82,7 +82,7 @@ pub(super) fn of_most(cases: &[&Case], evidence: &Evidence) -> Option<String> {
     let held_back_in = |case: &Case| evidence.held_back(case).find(|limit| limit.concerns(case));
     let is_held_back = |case: &&Case| held_back_in(case).is_some();
     let held_back: Vec<&Case> = cases.iter().copied().filter(is_held_back).collect();
-    let late_ns = |cases: &[&Case]| Delays::over(cases, Case::late_ns).total_ns;
+    let late_ns = |cases: &[&Case]| Delays::of(cases.iter().map(|case| case.late_ns())).total_ns;
     let are_most = is_share(late_ns(&held_back), 2, late_ns(cases));
     are_most.then(|| mostly(&held_back, |case| Some(held_back_in(case)?.to_string())))?
 }

@@ -7,10 +7,9 @@
 //! False positives: threads whose task is to write to a disk and that no other thread waits for.
 
 use super::case::{Case, across_processes, grouped, mostly};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::disk_limit;
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
@@ -38,8 +37,8 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let delays = Delays::over(&cases, Case::duration_ns);
-    let problem = Problem::heavy_or_frequent(cases, delays, evidence)?;
+    let problem = Problem::heavy_or_frequent(Charged::over(cases, Case::duration_ns), evidence)?;
+    let delays = problem.delays;
     let syscall = mostly(&problem.cases, |case| case.syscall.clone());
     let said = mostly(&problem.cases, |case| case.said().map(str::to_owned));
     let words: Vec<&str> = said.iter().map(String::as_str).chain(syscall.as_deref()).collect();

@@ -22,7 +22,7 @@ use wallprof_model::event::PeerKind;
 use wallprof_model::{Reason, StallReason, ThreadKey};
 
 use super::case::Case;
-use super::conclusion::Conclusion;
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::{Evidence, Loss, Sum};
 use super::limits::{Delays, LEAST_LOOP_WAITS, is_share};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
@@ -149,7 +149,7 @@ fn conclude<'e>(shared: &[Drops<'_>], evidence: &'e Evidence, reported: &Reporte
     let delays = doing.map_or(delays, |(_, ns)| Delays { total_ns: ns, ..delays });
     let waits_for_a_cpu = cases.first().is_some_and(|case| !matches!(case.reason, StallReason::Blocked(_)));
     let cases = if waits_for_a_cpu { cases } else { Vec::new() };
-    Some(Conclusion { title, advice: advice.to_owned(), threads, delays, cases, interrupts: Vec::new() })
+    Some(Problem::of_all(threads, delays).conclude(title, advice).with_stalls(cases))
 }
 
 /// Whether findings about stalls say of most of the packets that they were dropped meanwhile: stalls of the threads that read

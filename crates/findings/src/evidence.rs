@@ -51,6 +51,7 @@ const LEAST_UNIT_NS: u64 = 100_000;
 #[derive(Debug, Default)]
 pub struct Evidence {
     min_stall_ns: u64,
+    has_folded: bool,
     start: MonoNs,
     /// From the start to the end of the recording.
     duration_ns: u64,
@@ -79,6 +80,8 @@ pub struct Evidence {
     sums: Vec<Sum>,
     /// By start.
     cases: Vec<Case>,
+    /// The slices of those that have several, by start.
+    slices: Vec<Case>,
     /// Indices into `cases` by thread, ascending.
     by_thread: FastMap<ThreadKey, Vec<usize>>,
 }
@@ -245,6 +248,7 @@ impl Collector {
         self.cases.sort_by_key(|case| (case.start, case.id));
         let periods = around.periods.iter().map(|period| self.period(period)).collect();
         let sums = around.sums.iter().map(|row| self.sum(row)).collect();
+        let slices = slices(&self.cases);
         let cases = joined_slices(self.cases);
         let mut by_thread: FastMap<ThreadKey, Vec<usize>> = FastMap::default();
         for (at, case) in cases.iter().enumerate() {
@@ -252,6 +256,9 @@ impl Collector {
         }
         let mut evidence = Evidence {
             min_stall_ns: around.info.min_stall_ns,
+            has_folded: wallprof_model::Loss::OF_FOLDED_WAITS
+                .iter()
+                .any(|loss| around.info.losses.get(loss.name()).is_some_and(|count| *count > 0)),
             start: around.info.start,
             duration_ns: around.info.end.0.saturating_sub(around.info.start.0),
             knows_who_ran: cases.iter().any(|case| case.ran_ns > 0),
@@ -274,6 +281,7 @@ impl Collector {
             over_budget: around.over_budget.to_vec(),
             sums,
             cases,
+            slices,
             by_thread,
         };
         evidence.add_lateness();
@@ -298,6 +306,7 @@ impl Collector {
             reason: stall.reason,
             meaning: stall.meaning.clone(),
             wait: stall.wait_id,
+            has_slices: false,
             voluntary: stall.voluntary,
             open: stall.open,
             start: stall.start,
@@ -460,6 +469,16 @@ impl Evidence {
         &self.cases
     }
 
+    /// All stalls as waits for a CPU: a wait in slices has one of these at the end of each.
+    pub(super) fn cpu_waits(&self) -> impl Iterator<Item = &Case> {
+        self.cases.iter().filter(|case| !case.has_slices).chain(&self.slices)
+    }
+
+    /// Whether long waits may be in the sums alone, because there were too many.
+    pub(super) fn has_folded(&self) -> bool {
+        self.has_folded
+    }
+
     /// Whether no finding is about this thread's lateness.
     pub(super) fn is_left_out(&self, thread: ThreadKey) -> bool {
         self.left_out.contains(&thread)
@@ -585,6 +604,13 @@ impl Evidence {
         self.threads.get(&key)
     }
 
+    /// The part of `from..to` in which the thread was there.
+    pub(super) fn lived(&self, key: ThreadKey, from: MonoNs, to: MonoNs) -> (MonoNs, MonoNs) {
+        let Some(thread) = self.threads.get(&key) else { return (from, to) };
+        let from = from.max(thread.start);
+        (from, to.min(thread.end).max(from))
+    }
+
     /// The container of a thread, by its pod, or as `docker ps` shows it. `None`: it is in none, or not recorded.
     pub(super) fn container(&self, thread: ThreadKey) -> Option<&Arc<str>> {
         self.threads.get(&thread)?.container.as_ref()
@@ -658,6 +684,15 @@ fn by_process(tracks: &[CounterTrack], threads: &[Thread]) -> HashMap<u32, Vec<C
     processes
 }
 
+/// Of waits in several slices, these.
+fn slices(cases: &[Case]) -> Vec<Case> {
+    let mut counts: HashMap<u64, usize> = HashMap::new();
+    cases.iter().filter_map(|case| case.wait).for_each(|wait| *counts.entry(wait).or_default() += 1);
+    let is_slice = |case: &&Case| case.wait.is_some_and(|wait| counts[&wait] > 1);
+    let slice = |case: &Case| Case { asked_ns: None, overslept_ns: None, ..case.clone() };
+    cases.iter().filter(is_slice).map(slice).collect()
+}
+
 /// Cases by start, the slices of each wait as one: the first one, with the end and the waker of the last.
 fn joined_slices(cases: Vec<Case>) -> Vec<Case> {
     let mut first: HashMap<u64, usize> = HashMap::new();
@@ -666,6 +701,7 @@ fn joined_slices(cases: Vec<Case>) -> Vec<Case> {
         let known = case.wait.map(|wait| *first.entry(wait).or_insert(joined.len()));
         match known.and_then(|at| joined.get_mut(at)) {
             Some(wait) => {
+                wait.has_slices = true;
                 wait.end = wait.end.max(case.end);
                 wait.runnable_ns = wait.runnable_ns.saturating_add(case.runnable_ns);
                 wait.last_runnable_ns = case.runnable_ns;

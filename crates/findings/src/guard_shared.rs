@@ -56,7 +56,7 @@ fn conclude<'e>(rows: &[&IntrusionRow]) -> Option<Conclusion<'e>> {
     });
     let title = format!("{} allowed threads share guarded CPU {}: {}.", rows.len(), first.cpu, names(&rows));
     let threads = rows.iter().filter_map(|row| row.thread.as_ref()?.key).collect();
-    Some(Problem { threads, delays, cases: Vec::new() }.conclude(title, ADVICE))
+    Some(Problem::of_all(threads, delays).conclude(title, ADVICE))
 }
 
 fn names(rows: &[&IntrusionRow]) -> String {

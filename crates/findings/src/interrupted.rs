@@ -89,7 +89,7 @@ impl<'e> Interrupted<'e> {
             wording::time(delays.total_ns),
             wording::time(delays.max_ns)
         );
-        let problem = Problem { threads: self.keys.clone(), delays, cases: Vec::new() };
+        let problem = Problem::of_all(self.keys.clone(), delays);
         problem.conclude(title, advice)
     }
 }

@@ -57,8 +57,9 @@ fn conclude<'e>(victim: &Interrupted<'e>, evidence: &Evidence) -> Option<Conclus
     if !victim.is_significant(&delays) {
         return None;
     }
-    let conclusion = victim.conclude(delays, &why, advice(&rows));
-    Some(Conclusion { interrupts: rows, ..conclusion })
+    let mut conclusion = victim.conclude(delays, &why, advice(&rows));
+    conclusion.interrupts = rows;
+    Some(conclusion)
 }
 
 /// Rows by which part of the running time, one n-th, their class may take.

@@ -9,44 +9,31 @@ use wallprof_model::event::DelayKind;
 use wallprof_model::profile::KernelDelayRow;
 
 use super::case::{Case, grouped};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::spec::Reported;
 use super::wording;
 
-/// Stalls with the same key in which the kernel delayed the thread in one way.
-pub(super) struct DelayedStalls<'e> {
-    pub cases: Vec<&'e Case>,
-    /// The time of the kernel's delays alone.
-    pub delays: Delays,
-}
-
-impl<'e> DelayedStalls<'e> {
-    /// By `key`, the stalls that no earlier rule has reported and whose thread did not only wait for a CPU.
-    pub fn find<K: Ord>(
-        evidence: &'e Evidence,
-        kind: DelayKind,
-        reported: &Reported,
-        key: impl Fn(&Case) -> K,
-    ) -> Vec<Self> {
-        let mut took: BTreeMap<u64, (&Case, u64)> = BTreeMap::new();
-        let is_wanted = |delay: &&KernelDelayRow| delay.kind == kind && !evidence.is_left_out(delay.thread);
-        for delay in evidence.kernel_delays().iter().filter(is_wanted) {
-            let stalls = evidence.during(delay.thread, delay.start, delay.end);
-            for case in stalls.filter(|case| is_no_cpu_wait(case) && !reported.has(case)) {
-                let (_, ns) = took.entry(case.id).or_insert((case, 0));
-                *ns = ns.saturating_add(case.overlap_ns(delay.start, delay.end));
-            }
+/// By `key`, the stalls in which the kernel delayed the thread in one way, each with the time of these delays alone:
+/// those that no earlier rule has reported and whose thread did not only wait for a CPU.
+pub(super) fn delayed_stalls<'e, K: Ord>(
+    evidence: &'e Evidence,
+    kind: DelayKind,
+    reported: &Reported,
+    key: impl Fn(&Case) -> K,
+) -> Vec<Charged<'e>> {
+    let mut took: BTreeMap<u64, (&Case, u64)> = BTreeMap::new();
+    let is_wanted = |delay: &&KernelDelayRow| delay.kind == kind && !evidence.is_left_out(delay.thread);
+    for delay in evidence.kernel_delays().iter().filter(is_wanted) {
+        let stalls = evidence.during(delay.thread, delay.start, delay.end);
+        for case in stalls.filter(|case| is_no_cpu_wait(case) && !reported.has(case)) {
+            let (_, ns) = took.entry(case.id).or_insert((case, 0));
+            *ns = ns.saturating_add(case.overlap_ns(delay.start, delay.end));
         }
-        let ns_of = |case: &Case| took[&case.id].1.min(case.without_run_queue_ns());
-        let groups = grouped(took.values().map(|(case, _)| *case), key);
-        let delayed = |cases: Vec<&'e Case>| {
-            let delays = Delays::of(cases.iter().map(|case| ns_of(case)).filter(|&ns| ns > 0));
-            DelayedStalls { cases, delays }
-        };
-        groups.into_values().map(delayed).collect()
     }
+    let ns_of = |case: &Case| took[&case.id].1.min(case.without_run_queue_ns());
+    let delayed = took.values().map(|(case, _)| *case).filter(|case| ns_of(case) > 0);
+    grouped(delayed, key).into_values().map(|cases| Charged::over(cases, ns_of)).collect()
 }
 
 /// A rule about tasks of the kernel that threads have to do themselves.
@@ -62,12 +49,12 @@ pub(super) struct DelayRule {
 impl DelayRule {
     /// One finding a program.
     pub fn find<'e>(&self, evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
-        let delayed = DelayedStalls::find(evidence, self.kind, reported, |case| evidence.program(case));
+        let delayed = delayed_stalls(evidence, self.kind, reported, |case| evidence.program(case));
         delayed.into_iter().filter_map(|delayed| self.conclude(delayed, evidence)).collect()
     }
 
-    fn conclude<'e>(&self, delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-        let problem = Problem::unusual(delayed.cases, delayed.delays, evidence)?;
+    fn conclude<'e>(&self, delayed: Charged<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+        let problem = Problem::unusual(delayed, evidence)?;
         let longest = problem.cases.iter().max_by_key(|case| (case.duration_ns(), case.id));
         let title = format!(
             "{} {}{} {}{}.",
@@ -88,6 +75,7 @@ fn is_no_cpu_wait(case: &Case) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::fixture::{Fixture, case, delay_in, fault};
+    use super::super::limits::Delays;
     use super::*;
     use wallprof_model::profile::StallRecord;
 
@@ -103,7 +91,7 @@ mod tests {
         stalls.into_iter().for_each(|stall| fixture.stall(stall));
         let evidence = fixture.evidence();
         let reported = Reported::stalls(reported);
-        let found = DelayedStalls::find(&evidence, DelayKind::Reclaim, &reported, |case| case.pid);
+        let found = delayed_stalls(&evidence, DelayKind::Reclaim, &reported, |case| case.pid);
         found.iter().map(|delayed| (delayed.cases.len(), delayed.delays)).collect()
     }
 

@@ -10,9 +10,9 @@
 use wallprof_model::event::DelayKind;
 
 use super::case::{Case, mostly};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::kernel_delay::DelayedStalls;
+use super::kernel_delay::delayed_stalls;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 
@@ -30,12 +30,12 @@ const ADVICE: &str = "Keep threads out of each other's way in the kernel: one fi
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let place = |case: &Case| (evidence.program(case), case.syscall.clone(), case.kernel_place.clone());
-    let delayed = DelayedStalls::find(evidence, DelayKind::KernelLock, reported, place);
+    let delayed = delayed_stalls(evidence, DelayKind::KernelLock, reported, place);
     delayed.into_iter().filter_map(|delayed| conclude(delayed, evidence)).collect()
 }
 
-fn conclude<'e>(delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let problem = Problem::heavy_or_frequent(delayed.cases, delayed.delays, evidence)?;
+fn conclude<'e>(delayed: Charged<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let problem = Problem::heavy_or_frequent(delayed, evidence)?;
     let cases = &problem.cases;
     let call = mostly(cases, |case| case.syscall.clone()).map(|call| format!("{call}, "));
     let place = mostly(cases, |case| case.kernel_place.clone());

@@ -16,9 +16,8 @@ use wallprof_meaning::short_name;
 use wallprof_model::StallReason;
 
 use super::case::{Case, FirstCall, grouped};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
@@ -46,8 +45,8 @@ fn waits_itself(case: &Case) -> bool {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let delays = Delays::over(&cases, Case::without_run_queue_ns);
-    let problem = Problem::unusual(cases, delays, evidence)?;
+    let problem = Problem::unusual(Charged::over(cases, Case::without_run_queue_ns), evidence)?;
+    let delays = problem.delays;
     let longest = longest_first(&problem.cases);
     let (first, others) = longest.split_first()?;
     let title = format!(

@@ -3,7 +3,6 @@
 //! machine. Limits are multiples of that length, so a user who asks for shorter stalls also gets reports of
 //! smaller problems.
 
-use super::case::Case;
 use super::evidence::{Evidence, ThreadTotals};
 use wallprof_model::ThreadKey;
 use wallprof_model::profile::InterruptRow;
@@ -37,11 +36,6 @@ impl Delays {
             delays.max_ns = delays.max_ns.max(ns);
         }
         delays
-    }
-
-    /// Of the part of each case that `ns` returns.
-    pub fn over(cases: &[&Case], ns: impl Fn(&Case) -> u64) -> Self {
-        Delays::of(cases.iter().map(|case| ns(case)))
     }
 
     pub fn of_interrupts(rows: &[&InterruptRow]) -> Self {

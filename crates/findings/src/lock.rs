@@ -12,11 +12,11 @@ use wallprof_meaning::waits::{FUTURE, LATCH};
 use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
 use super::case::{Case, Party, mostly};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
 use super::holding::{Holding, Releases};
 use super::known::RolledBack;
-use super::limits::{Delays, SHORTEST_BLOCK_NS, is_four_fifths, is_share, wall_ns};
+use super::limits::{SHORTEST_BLOCK_NS, is_four_fifths, is_share, wall_ns};
 use super::relay::Relay;
 use super::spec::Reported;
 use super::{known, other_end, safepoint, wording};
@@ -64,9 +64,10 @@ pub(super) fn is_wait(case: &Case) -> bool {
 
 /// Every program waits for its locks now and then. Waits that its rules name, such as those of a database for
 /// the commit of another client, have to be a part of the time.
-pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evidence) -> Option<Problem<'e>> {
-    if cases.iter().all(|case| case.is_for_a_result()) {
-        let problem = Problem::heavy(cases, delays, evidence)?;
+pub(super) fn problem<'e>(charged: Charged<'e>, evidence: &Evidence) -> Option<Problem<'e>> {
+    if charged.cases.iter().all(|case| case.is_for_a_result()) {
+        let problem = Problem::heavy(charged, evidence)?;
+        let delays = problem.delays;
         let ended = problem.cases.iter().filter(|case| case.waker_key().is_some()).count() as u64;
         let wall_ns = wall_ns(evidence, &problem.threads);
         let long_ns = known::part_ns(&problem.cases, |case| case.without_run_queue_ns() >= SHORTEST_BLOCK_NS);
@@ -74,9 +75,9 @@ pub(super) fn problem<'e>(cases: Vec<&'e Case>, delays: Delays, evidence: &Evide
             || is_share(delays.total_ns, SHORT_RESULTS_PART, wall_ns);
         return (ended >= LEAST_RESULTS && is_part).then_some(problem);
     }
-    match cases.iter().all(|case| case.said().is_some()) {
-        true => Problem::heavy_or_frequent(cases, delays, evidence),
-        false => Problem::unusual(cases, delays, evidence),
+    match charged.cases.iter().all(|case| case.said().is_some()) {
+        true => Problem::heavy_or_frequent(charged, evidence),
+        false => Problem::unusual(charged, evidence),
     }
 }
 
@@ -89,7 +90,9 @@ pub(super) fn what(cases: &[&Case]) -> String {
 /// The same of waits that a rule names.
 pub(super) fn named(name: &str) -> String {
     if name.starts_with(OF_SEVERAL)
-        || ["lock", "key", "virtual thread", "stall", FUTURE, LATCH].iter().any(|noun| name.ends_with(noun))
+        || ["lock", "key", "virtual thread", "stall", "group", FUTURE, LATCH]
+            .iter()
+            .any(|noun| name.ends_with(noun))
     {
         // `a unique key`
         let article = if name.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
@@ -161,8 +164,8 @@ pub(super) fn waited<'e>(
     what: &str,
     note: &str,
 ) -> Option<(Problem<'e>, String)> {
-    let delays = Delays::over(&cases, Case::duration_ns);
-    let problem = problem(cases, delays, evidence)?;
+    let problem = problem(Charged::over(cases, Case::duration_ns), evidence)?;
+    let delays = problem.delays;
     let words = format!(
         "{}{note} waited for {what}{} {}",
         wording::who(&problem.cases, evidence),

@@ -6,7 +6,7 @@
 //!
 //! False positives: a pool of threads that is meant to take turns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::case::{Case, mostly};
 use super::conclusion::Conclusion;
@@ -29,7 +29,8 @@ const LEAST_WAITERS: usize = 8;
 /// Threads that waited at one time, on average.
 const LEAST_QUEUE: u64 = 4;
 
-/// The queue for one lock.
+/// The queue for a lock; that of several locks is each of them after the other.
+#[derive(Default)]
 struct Queue {
     /// The time in which any thread waited.
     busy_ns: u64,
@@ -40,21 +41,27 @@ struct Queue {
 
 impl Queue {
     fn of(cases: &[&Case]) -> Self {
-        let mut intervals: Vec<(u64, u64)> = cases
-            .iter()
-            .map(|case| (case.start.0, case.woken().0))
-            .filter(|(start, end)| end > start)
-            .collect();
-        intervals.sort_unstable();
-        let mut queue = Queue { busy_ns: 0, waited_ns: 0, passed: 0 };
-        let mut busy_to = 0;
-        for (start, end) in intervals {
-            queue.waited_ns = queue.waited_ns.saturating_add(end - start);
-            queue.busy_ns += end.saturating_sub(start.max(busy_to));
-            busy_to = end.max(busy_to);
+        let mut queue = Queue::default();
+        let mut locks: BTreeMap<_, Vec<(u64, u64)>> = BTreeMap::new();
+        for case in cases {
+            let lock = (case.pid, case.lock.as_ref().map(|lock| lock.address));
+            locks.entry(lock).or_default().push((case.start.0, case.woken().0));
         }
+        locks.into_values().for_each(|waits| queue.add(waits));
         queue.passed = cases.iter().filter(|case| !case.open).count() as u64;
         queue
+    }
+
+    /// The waits for one lock, from when to when.
+    fn add(&mut self, mut intervals: Vec<(u64, u64)>) {
+        intervals.retain(|(start, end)| end > start);
+        intervals.sort_unstable();
+        let mut busy_to = 0;
+        for (start, end) in intervals {
+            self.waited_ns = self.waited_ns.saturating_add(end - start);
+            self.busy_ns = self.busy_ns.saturating_add(end.saturating_sub(start.max(busy_to)));
+            busy_to = end.max(busy_to);
+        }
     }
 
     fn is_long(&self) -> bool {

@@ -142,6 +142,10 @@ fn advice_about(meaning: &str) -> Option<&'static str> {
     Some(match meaning {
         "pinned virtual thread" => PINNED_ADVICE,
         "write stall" => WRITE_STALL_ADVICE,
+        "write group" => {
+            "One thread writes the data of all that wait: put more into each batch, let a batch not wait for the disk where \
+             that is safe (WriteOptions::sync), or place the log on a faster one."
+        }
         SEND_BUFFER => network_wait::ADVICE_ON_SPACE,
         "GIL" | "GVL" => {
             "One thread at a time runs the interpreter's code: move what computes to another process, or to native code \
@@ -402,6 +406,27 @@ mod tests {
             meaning: Some(Arc::new(Meaning { name, software: None, idle: false, holder: true, source })),
             ..lock_case(id, thread, by, ns)
         }
+    }
+
+    /// Pools of Java wait for the locks of their queues, too, at no place of the program.
+    #[test]
+    fn waits_at_no_place_of_the_program_are_with_those_of_threads_of_the_name() {
+        let named = |id, thread, comm: &str, functions: &[&str]| {
+            let user = Some(stack(functions));
+            at(
+                id * 100_000_000,
+                StallRecord { comm: comm.into(), user, ..learned(id, thread, 3, 20_000_000) },
+            )
+        };
+        let cut = ["java.util.concurrent.LinkedBlockingQueue.take"];
+        let found = Fixture::findings([
+            named(1, 1, "orders-1", &["Pools.changeTable", "Pools.run"]),
+            named(2, 2, "orders-2", &cut),
+            named(3, 4, "timers", &cut),
+        ]);
+        let of_orders = found.iter().find(|found| found.title.contains("Pools.changeTable"));
+        let of_orders = of_orders.unwrap_or_else(|| panic!("{found:#?}"));
+        assert_eq!(of_orders.threads, [1, 2].map(ThreadKey), "{found:#?}");
     }
 
     #[test]

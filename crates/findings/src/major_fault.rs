@@ -15,10 +15,9 @@ use wallprof_meaning::site::base_name;
 use wallprof_model::event::DelayKind;
 
 use super::case::{Case, grouped};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::disk_limit;
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
@@ -54,8 +53,8 @@ fn file(case: &Case) -> Option<Arc<str>> {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let delays = Delays::over(&cases, Case::without_run_queue_ns);
-    let problem = Problem::unusual(cases, delays, evidence)?;
+    let problem = Problem::unusual(Charged::over(cases, Case::without_run_queue_ns), evidence)?;
+    let delays = problem.delays;
     let worst = problem.cases.iter().max_by_key(|case| case.without_run_queue_ns())?;
     let shortage = shortage(worst, evidence);
     let limit = disk_limit::of_most(&problem.cases, evidence);

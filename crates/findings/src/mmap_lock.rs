@@ -9,9 +9,9 @@
 use wallprof_model::event::DelayKind;
 
 use super::case::{Case, mostly};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::kernel_delay::DelayedStalls;
+use super::kernel_delay::delayed_stalls;
 use super::limits::is_share;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{known, lock, wording};
@@ -39,12 +39,12 @@ const FORK_ADVICE: &str = "A fork copies the page tables of the process while it
     fewer entries to copy, and memory with MADV_DONTFORK has none.";
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
-    let delayed = DelayedStalls::find(evidence, DelayKind::MmapLock, reported, |case| evidence.program(case));
+    let delayed = delayed_stalls(evidence, DelayKind::MmapLock, reported, |case| evidence.program(case));
     delayed.into_iter().filter_map(|delayed| conclude(delayed, evidence)).collect()
 }
 
-fn conclude<'e>(delayed: DelayedStalls<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let problem = Problem::heavy_or_frequent(delayed.cases, delayed.delays, evidence)?;
+fn conclude<'e>(delayed: Charged<'e>, evidence: &Evidence) -> Option<Conclusion<'e>> {
+    let problem = Problem::heavy_or_frequent(delayed, evidence)?;
     let forked_ns =
         known::part_ns(&problem.cases, |case| case.waker.as_ref().is_some_and(|waker| waker.has_forked));
     let is_by_forks = forked_ns > 0 && is_share(forked_ns, BY_FORKS, known::waited_ns(&problem.cases));

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use wallprof_analysis::tally::Tally;
 
 use super::case::{Case, Party, grouped};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::{Delays, is_share, worth_naming};
+use super::limits::{is_share, worth_naming};
 use super::wording;
 
 /// Neighbours named in a title, and CPUs.
@@ -66,8 +66,8 @@ impl CpuWait {
     }
 
     fn conclude<'e>(&self, cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-        let delays = Delays::over(&cases, self.ns);
-        let problem = Problem::heavy(cases, delays, evidence)?;
+        let problem = Problem::heavy(Charged::over(cases, self.ns), evidence)?;
+        let delays = problem.delays;
         let neighbours = Neighbours::of(&problem.cases, evidence);
         let is_unexplained = problem.cases.iter().all(|case| self.is_unexplained(case, evidence));
         let has_deadline = is_unexplained && problem.cases.iter().all(|case| case.has_deadline());

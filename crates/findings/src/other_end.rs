@@ -12,9 +12,9 @@ use wallprof_model::event::{Awaited, Peer, PeerKind, PeerProcess, Role};
 use wallprof_model::{MonoNs, ThreadKey};
 
 use super::case::{Case, Party, by_function, grouped, mostly};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::{Evidence, ThreadTotals};
-use super::limits::{Delays, SHORTEST_BLOCK_NS};
+use super::limits::SHORTEST_BLOCK_NS;
 use super::spec::Reported;
 use super::{known, wording};
 
@@ -48,9 +48,8 @@ pub(super) fn conclusions<'e>(
     }
     let ends = grouped(cases.iter().copied(), |case| Key::of(case, &known));
     let conclusions = ends.into_values().flat_map(by_function).filter_map(|cases| {
-        let delays = Delays::over(&cases, Case::duration_ns);
-        let problem =
-            Problem::heavy(cases, delays, evidence).filter(|problem| was_asked(&problem.cases, evidence))?;
+        let problem = Problem::heavy(Charged::over(cases, Case::duration_ns), evidence)
+            .filter(|problem| was_asked(&problem.cases, evidence))?;
         // Of those with a known process, the longest.
         let longest =
             problem.cases.iter().max_by_key(|case| (process(case).is_some(), case.duration_ns()))?;
@@ -263,14 +262,18 @@ fn meanwhile_of_each(
 struct Meanwhile {
     states: Tally<String>,
     whole_ns: u64,
+    /// The part of it in which they were there.
+    lived_ns: u64,
     covered_ns: u64,
 }
 
 impl Meanwhile {
     fn add(&mut self, thread: ThreadKey, wait: &Case, evidence: &Evidence) {
+        let (from, to) = evidence.lived(thread, wait.start, wait.woken());
         self.whole_ns = self.whole_ns.saturating_add(wait.woken().0.saturating_sub(wait.start.0));
-        for case in evidence.during(thread, wait.start, wait.woken()) {
-            let ns = case.overlap_ns(wait.start, wait.woken());
+        self.lived_ns = self.lived_ns.saturating_add(to.0.saturating_sub(from.0));
+        for case in evidence.during(thread, from, to) {
+            let ns = case.overlap_ns(from, to);
             self.covered_ns = self.covered_ns.saturating_add(ns);
             self.states.add(format!("{}{}", wording::what(case), wording::spot(case.site.as_ref())), ns);
         }
@@ -279,7 +282,7 @@ impl Meanwhile {
     /// What they did for half of the time, and whether that was to run. Short waits, and idle ones of a busy recording, are not
     /// kept one by one: threads that were `on_cpu_ns` on a CPU ran for no longer than that.
     fn did(&self, on_cpu_ns: u64) -> Option<(String, bool)> {
-        let running_ns = self.whole_ns.saturating_sub(self.covered_ns);
+        let running_ns = self.lived_ns.saturating_sub(self.covered_ns);
         if self.whole_ns == 0 {
             return None;
         }

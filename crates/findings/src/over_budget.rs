@@ -6,13 +6,13 @@
 //!
 //! False positives: a span that is meant to wait, such as one around a poll.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use wallprof_analysis::spans::{OverBudget, words_of_state};
 use wallprof_model::{MonoNs, SpanState, StallReason, State, ThreadKey};
 
 use super::case::Case;
-use super::conclusion::Conclusion;
+use super::conclusion::{Conclusion, Problem};
 use super::evidence::Evidence;
 use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec};
@@ -32,7 +32,12 @@ fn find<'e>(evidence: &'e Evidence, _: &Reported) -> Vec<Conclusion<'e>> {
 }
 
 fn conclude<'e>(over: &OverBudget, evidence: &'e Evidence) -> Conclusion<'e> {
-    let keys: BTreeSet<ThreadKey> = over.spans.iter().map(|(thread, ..)| *thread).collect();
+    let mut by_thread: BTreeMap<ThreadKey, u64> = BTreeMap::new();
+    for (thread, start, end) in &over.spans {
+        let excess_ns = end.0.saturating_sub(start.0).saturating_sub(over.budget_ns);
+        let sum = by_thread.entry(*thread).or_default();
+        *sum = sum.saturating_add(excess_ns);
+    }
     let cases = cases_in(over, evidence);
     let delays = Delays {
         count: over.count,
@@ -51,8 +56,7 @@ fn conclude<'e>(over: &OverBudget, evidence: &'e Evidence) -> Conclusion<'e> {
         mostly(over, &cases),
     );
     let advice = format!("`wallprof tail --kind '{}'` takes the slow ones apart.", over.kind);
-    let threads = keys.into_iter().collect();
-    Conclusion { title, advice, threads, delays, cases, interrupts: Vec::new() }
+    Problem::of_threads(by_thread, delays).conclude(title, advice).with_stalls(cases)
 }
 
 /// `: 86 % of their time waiting for a lock in take_registry_lock held by housekeeper`.
@@ -157,6 +161,23 @@ mod tests {
         assert!(found.title.starts_with(words) && found.title.contains(" held by "), "{}", found.title);
         assert_eq!((found.count, found.total_ns, found.max_ns), (2, 200 * US, 150 * US));
         assert_eq!(found.stalls, [1, 2], "those in the spans of their thread");
+    }
+
+    /// Of the second one no stall is kept.
+    #[test]
+    fn excess_is_that_of_each_thread() {
+        let spans = |over: OverBudget| OverBudget {
+            excess_ns: 2_400 * US,
+            spans: (1..=3)
+                .map(|thread| {
+                    (ThreadKey(thread), MonoNs(START), MonoNs(START + u64::from(thread) * 750 * US))
+                })
+                .collect(),
+            ..over
+        };
+        let found = found(spans(over(SpanState::Of(State::Blocked(Reason::Lock)))));
+        assert_eq!((found.threads.len(), found.stalls), (3, vec![1, 4]));
+        assert_eq!((found.most_late, found.most_late_ns), (vec![ThreadKey(2), ThreadKey(3)], 2_350 * US));
     }
 
     #[test]

@@ -11,9 +11,8 @@
 //! clock continued, the program could not.
 
 use super::case::{Case, grouped, mostly};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
@@ -74,12 +73,13 @@ fn leeway_ns(case: &Case, asked_ns: u64) -> u64 {
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let delays = Delays::over(&cases, lateness_ns);
+    let charged = Charged::over(cases, lateness_ns);
+    let delays = charged.delays;
     let often = delays.count >= 3 && delays.is_unusual(evidence);
     if !(often || delays.max_ns >= evidence.unit_ns().saturating_mul(100)) {
         return None;
     }
-    let problem = Problem::new(cases, delays);
+    let problem = Problem::new(charged);
     if !delays.is_hundredth(evidence, &problem.threads) {
         return None;
     }

@@ -35,19 +35,30 @@ const ADVICE: &str = "Touch the memory before it is needed (MAP_POPULATE, MADV_P
 
 fn find<'e>(evidence: &'e Evidence, _: &Reported) -> Vec<Conclusion<'e>> {
     let what = |loss: &Loss| matches!(loss, Loss::Faults).then(String::new);
-    let is_problem = |place: &Place, thread, ns: u64, wall_ns| {
+    let counted = |place: &Place, thread, all_ns: u64, wall_ns| {
         let stalls = place.stalls_of(thread, evidence).filter(|case| is_one(case));
         let stalled_ns = stalls.fold(0u64, |all, case| all.saturating_add(case.duration_ns()));
-        let ns = ns.saturating_sub(stalled_ns.saturating_add(reclaimed_ns(thread, evidence)));
-        ns >= frequent_ns(evidence) && sums::is_much(ns, wall_ns)
+        // Each place has its part of that.
+        let whole_ns = faults_ns(thread, evidence).max(1);
+        let reclaimed_ns =
+            u128::from(reclaimed_ns(thread, evidence)) * u128::from(all_ns) / u128::from(whole_ns);
+        let reclaimed_ns = u64::try_from(reclaimed_ns).unwrap_or(u64::MAX);
+        let ns = all_ns.saturating_sub(stalled_ns.saturating_add(reclaimed_ns));
+        (ns >= frequent_ns(evidence) && sums::is_much(ns, wall_ns)).then_some(ns)
     };
-    let problems = sums::problems(evidence, what, is_problem);
+    let problems = sums::problems(evidence, what, counted);
     problems.into_iter().filter_map(|problem| conclude(problem, evidence)).collect()
 }
 
 /// Whether a stall is a page fault without I/O.
 fn is_one(case: &Case) -> bool {
     case.reason == StallReason::Minor
+}
+
+/// What a thread lost to page faults, at all places.
+fn faults_ns(thread: ThreadKey, evidence: &Evidence) -> u64 {
+    let own = evidence.sums().filter(|sum| sum.thread == thread && matches!(sum.loss, Loss::Faults));
+    own.fold(0, |all, sum| all.saturating_add(sum.ns))
 }
 
 /// The time in which a thread had to free memory, for its page faults among others.
@@ -115,6 +126,15 @@ mod tests {
     #[test]
     fn less_than_a_tenth_is_none() {
         assert_eq!(found(&[row(1, WALL_NS / 10 - 1), row(2, WALL_NS / 11)], []), []);
+    }
+
+    #[test]
+    fn printed_sum_is_without_stalls() {
+        let slow = StallRecord { user: Some(stack(&["fill_block", "serve"])), ..fault(1, 1, false, 50 * MS) };
+        let found = found(&[row(1, WALL_NS / 8)], [at(200 * MS, slow)]);
+        let faults = found.iter().find(|finding| finding.rule == RULE.name).expect("a finding");
+        assert_eq!((faults.total_ns, faults.most_late_ns), (1_200 * MS, 1_200 * MS));
+        assert!(faults.title.contains("lost some 1.20 s to page faults"), "{}", faults.title);
     }
 
     #[test]

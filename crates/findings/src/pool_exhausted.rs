@@ -372,7 +372,7 @@ fn conclude<'e>(
         max_ns: one.longest_ns(),
     };
     let delays = all.iter().map(of_one).fold(Delays::default(), Delays::with);
-    let problem = Problem { threads, delays, cases: Vec::new() };
+    let problem = Problem::of_all(threads, delays);
     (!delays.is_negligible(evidence, &problem.threads)).then(|| problem.conclude(title, advice))
 }
 

@@ -14,9 +14,9 @@
 use wallprof_meaning::waits::FILE_SERVER;
 
 use super::case::{Case, grouped, mostly};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::{Delays, SHORTEST_BLOCK_NS, is_share, wall_ns};
+use super::limits::{SHORTEST_BLOCK_NS, is_share, wall_ns};
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{other_end, wording};
 
@@ -131,19 +131,16 @@ fn conclude<'e>(kind: &Kind, cases: Vec<&'e Case>, evidence: &Evidence) -> Optio
     let is_long = |case: &&Case| case.without_run_queue_ns() >= SHORTEST_BLOCK_NS;
     let long: Vec<&Case> = cases.iter().copied().filter(is_long).collect();
     let of_all = || {
-        let delays = Delays::over(&cases, Case::duration_ns);
         let is_enough = |problem: &Problem<'_>| {
-            let half = || is_share(delays.total_ns, MOST_PART, wall_ns(evidence, &problem.threads));
+            let half = || is_share(problem.delays.total_ns, MOST_PART, wall_ns(evidence, &problem.threads));
             QUEUES.contains(&kind.meaning) || half()
         };
-        Problem::frequent(cases.clone(), delays, evidence).filter(is_enough)
+        Problem::frequent(Charged::over(cases.clone(), Case::duration_ns), evidence).filter(is_enough)
     };
-    let delays = Delays::over(&long, Case::duration_ns);
     let problem = if cases.iter().any(|case| case.is_major()) {
-        let delays = Delays::over(&cases, Case::without_run_queue_ns);
-        Problem::unusual(cases, delays, evidence)?
+        Problem::unusual(Charged::over(cases, Case::without_run_queue_ns), evidence)?
     } else {
-        of_all().or_else(|| Problem::heavy(long, delays, evidence))?
+        of_all().or_else(|| Problem::heavy(Charged::over(long, Case::duration_ns), evidence))?
     };
     let (cases, delays) = (&problem.cases, problem.delays);
     let call = mostly(cases, |case| case.syscall.clone()).map(|call| format!(" ({call})"));

@@ -35,12 +35,13 @@ const WAIT: CpuWait = CpuWait {
 
 fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> {
     let is_late = |case: &&Case| {
-        case.reason != StallReason::Preempted
+        !evidence.is_left_out(case.thread)
+            && case.reason != StallReason::Preempted
             && case.runnable_ns >= evidence.unit_ns()
             && !case.open
             && !reported.has(case)
     };
-    WAIT.find(evidence.cases().filter(is_late), evidence)
+    WAIT.find(evidence.cpu_waits().filter(is_late), evidence)
 }
 
 #[cfg(test)]
@@ -69,14 +70,19 @@ mod tests {
     }
 
     #[test]
-    fn wait_in_slices_has_what_ran_in_each() {
+    fn each_slice_of_a_wait_ends_with_a_wait_for_a_cpu() {
         let slice = |number: u64| StallRecord {
             wait_id: Some(number / 4),
             ..at(number * 10_000_000, woken(number + 1, 2_000_000, 8_000_000))
         };
         let found = Fixture::only_finding((0..80).map(slice));
-        assert_eq!((found.count, found.total_ns), (20, 640_000_000));
+        assert_eq!((found.count, found.total_ns, found.max_ns), (80, 640_000_000, 8_000_000));
         assert!(found.title.contains("thread-2 for 100 %"), "{}", found.title);
+        let short = |number: u64| StallRecord {
+            wait_id: Some(1),
+            ..at(number * 1_000_000, woken(number + 1, 0, 55_000))
+        };
+        assert_eq!(Fixture::findings((0..400).map(short)), [], "22 ms in all, no one of them long");
     }
 
     #[test]

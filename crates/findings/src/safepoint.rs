@@ -69,9 +69,10 @@ fn is_stop(case: &Case) -> bool {
     case.callers.as_deref().is_some_and(|callers| callers.functions().any(is_one))
 }
 
-/// For how long a thread was not off the CPU in these times, ns.
+/// For how long a thread was there and not off the CPU in these times, ns.
 fn ran_ns(thread: ThreadKey, times: &BTreeMap<u64, (MonoNs, MonoNs)>, evidence: &Evidence) -> u64 {
     let one = |&(from, to): &(MonoNs, MonoNs)| {
+        let (from, to) = evidence.lived(thread, from, to);
         let away_ns = evidence.during(thread, from, to).map(|case| case.overlap_ns(from, to)).sum::<u64>();
         to.0.saturating_sub(from.0).saturating_sub(away_ns)
     };

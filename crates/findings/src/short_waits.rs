@@ -33,15 +33,15 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
         Loss::Waits(reason, meaning) => what(*reason, meaning.as_deref()),
         _ => None,
     };
-    let is_problem = |place: &Place, thread, ns, wall_ns| {
+    let counted = |place: &Place, thread, ns, wall_ns| {
         if !is_enough_lost(ns, wall_ns) || ns < frequent_ns(evidence) {
-            return false;
+            return None;
         }
         let stalls = || place.stalls_of(thread, evidence);
         let long_ns = stalls().fold(0u64, |all, case| all.saturating_add(case.without_run_queue_ns()));
-        long_ns < ns / 2 && !stalls().any(|case| reported.has(case))
+        (long_ns < ns / 2 && !stalls().any(|case| reported.has(case))).then_some(ns)
     };
-    let problems = sums::problems(evidence, what, is_problem);
+    let problems = sums::problems(evidence, what, counted);
     problems.into_iter().filter_map(|problem| conclude(problem, evidence)).collect()
 }
 
@@ -71,17 +71,25 @@ pub fn is_enough_lost(ns: u64, wall_ns: u64) -> bool {
 fn conclude<'e>(problem: Problem<'_>, evidence: &Evidence) -> Option<Conclusion<'e>> {
     let longest = problem.longest()?;
     let shortest = wording::time(evidence.min_stall_ns());
+    let (length, how) = match evidence.has_folded() {
+        true => (
+            "; waits of the recording are in its sums alone, since there were too many to keep each"
+                .to_owned(),
+            "A recording of fewer threads (`-t`, `--name`)".to_owned(),
+        ),
+        false => (
+            format!(", nearly always for less than {shortest} at a time"),
+            format!("`record --min-stall` with less than {shortest}"),
+        ),
+    };
     let title = format!(
-        "{} waited for {}{} for some {} in all, nearly always for less than {shortest} at a time.",
+        "{} waited for {}{} for some {} in all{length}.",
         problem.who(evidence),
         problem.place.what,
         wording::place(longest.site.as_ref()),
         problem.time(),
     );
-    let advice = format!(
-        "{} `record --min-stall` with less than {shortest} shows each wait, and who ended it.",
-        advice(longest)
-    );
+    let advice = format!("{} {how} shows each wait, and who ended it.", advice(longest));
     Some(problem.conclude(title, advice, evidence, |_| true))
 }
 
@@ -142,6 +150,22 @@ mod tests {
         assert!(found[0].advice.contains("record --min-stall"), "{}", found[0].advice);
         assert_eq!((found[0].rule.as_str(), found[0].count, found[0].max_ns), (RULE.name, 100, 100_000));
         assert_eq!((found[0].threads.as_slice(), found[0].stalls.len()), (&[ThreadKey(1)][..], 0));
+    }
+
+    #[test]
+    fn where_waits_were_only_added_up_they_may_be_long() {
+        let mut fixture = Fixture::new();
+        fixture.info.losses.insert("waits_folded".into(), 7);
+        fixture.sums = vec![row(1, Reason::Disk, WALL_NS / 15)];
+        let found = findings(&fixture.evidence()).remove(0);
+        let end =
+            " in all; waits of the recording are in its sums alone, since there were too many to keep each.";
+        assert!(found.title.ends_with(end), "{}", found.title);
+        assert!(
+            found.advice.ends_with("(`-t`, `--name`) shows each wait, and who ended it."),
+            "{}",
+            found.advice
+        );
     }
 
     #[test]

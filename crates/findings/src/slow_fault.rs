@@ -14,9 +14,8 @@ use wallprof_model::event::Access;
 use wallprof_model::profile::ResolvedStack;
 
 use super::case::{Case, grouped, mostly};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{other_end, wording};
 
@@ -127,8 +126,8 @@ fn wait(case: &Case) -> Option<FaultWait> {
 }
 
 fn conclude<'e>(wait: FaultWait, cases: Vec<&'e Case>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let delays = Delays::over(&cases, Case::without_run_queue_ns);
-    let problem = Problem::heavy(cases, delays, evidence)?;
+    let problem = Problem::heavy(Charged::over(cases, Case::without_run_queue_ns), evidence)?;
+    let delays = problem.delays;
     let cases = &problem.cases;
     let worst = cases.iter().max_by_key(|case| (case.without_run_queue_ns(), case.id))?;
     let fault = worst.fault.as_ref()?;

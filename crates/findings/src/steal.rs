@@ -17,9 +17,8 @@ use std::collections::BTreeMap;
 use wallprof_model::MonoNs;
 
 use super::case::{Case, grouped};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::machine::StealInterval;
 use super::neighbours::Neighbours;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
@@ -57,7 +56,7 @@ fn delayed<'e: 't, 't>(
     reported: &'t Reported,
 ) -> impl Iterator<Item = &'e Case> + use<'e, 't> {
     let unit_ns = evidence.unit_ns();
-    evidence.all_cases().iter().filter(move |case| delay_ns(case) >= unit_ns && !reported.has(case))
+    evidence.cpu_waits().filter(move |case| delay_ns(case) >= unit_ns && !reported.has(case))
 }
 
 /// The end of a stall, in which the thread or its timer needed the CPU, ns.
@@ -110,8 +109,8 @@ fn conclude<'e>(
     blamed_ns: impl Fn(&Case) -> u64,
     evidence: &Evidence,
 ) -> Option<Conclusion<'e>> {
-    let delays = Delays::over(&cases, blamed_ns);
-    let problem = Problem::heavy(cases, delays, evidence)?;
+    let problem = Problem::heavy(Charged::over(cases, blamed_ns), evidence)?;
+    let delays = problem.delays;
     let title = format!(
         "{} could not run{} because the hypervisor did not run this machine there (steal) {}.",
         wording::who(&problem.cases, evidence),

@@ -10,9 +10,8 @@
 use wallprof_model::{Reason, StallReason};
 
 use super::case::{Case, Party, grouped};
-use super::conclusion::{Conclusion, Problem};
+use super::conclusion::{Charged, Conclusion, Problem};
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::wording;
 
@@ -39,8 +38,8 @@ fn find<'e>(evidence: &'e Evidence, reported: &Reported) -> Vec<Conclusion<'e>> 
 }
 
 fn conclude<'e>(cases: Vec<&'e Case>, by: Option<Party>, evidence: &Evidence) -> Option<Conclusion<'e>> {
-    let delays = Delays::over(&cases, Case::without_run_queue_ns);
-    let problem = Problem::heavy(cases, delays, evidence)?;
+    let problem = Problem::heavy(Charged::over(cases, Case::without_run_queue_ns), evidence)?;
+    let delays = problem.delays;
     let (were, them) = if problem.threads.len() == 1 { ("was", "it") } else { ("were", "them") };
     let continued = match by {
         Some(by) => format!(": {} let {them} continue", wording::party(&by, problem.cases[0].pid)),

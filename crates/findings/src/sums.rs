@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wallprof_model::ThreadKey;
 
 use super::case::{Case, without_number};
-use super::conclusion::Conclusion;
+use super::conclusion::{self, Conclusion};
 use super::evidence::{Evidence, Loss, Sum};
 use super::limits::{Delays, is_share};
 use super::wording;
@@ -42,15 +42,16 @@ impl Place {
 pub(super) struct Problem<'e> {
     pub place: Place,
     sums: Vec<&'e Sum>,
-    threads: Vec<ThreadKey>,
+    /// What each thread lost, ns.
+    by_thread: BTreeMap<ThreadKey, u64>,
 }
 
-/// The sums that `what` names by place, of the threads of which `is_problem` says so by what they lost there and their wall
-/// time, ns.
+/// The sums that `what` names by place. `counted` says what counts of what a thread lost there, by that and by its wall time,
+/// ns; `None`: it is no problem.
 pub(super) fn problems<'e>(
     evidence: &'e Evidence,
     what: impl Fn(&Loss) -> Option<String>,
-    is_problem: impl Fn(&Place, ThreadKey, u64, u64) -> bool,
+    counted: impl Fn(&Place, ThreadKey, u64, u64) -> Option<u64>,
 ) -> Vec<Problem<'e>> {
     let mut places: BTreeMap<(Place, ThreadKey), Vec<&Sum>> = BTreeMap::new();
     for sum in evidence.sums() {
@@ -60,25 +61,20 @@ pub(super) fn problems<'e>(
             places.entry((Place { program, comm, what, function }, sum.thread)).or_default().push(sum);
         }
     }
-    places.retain(|(place, thread), sums| {
-        let wall_ns = evidence.thread(*thread).map_or(u64::MAX, |thread| thread.wall_ns);
-        is_problem(place, *thread, total_ns(sums), wall_ns)
-    });
     let mut problems: Vec<Problem<'_>> = Vec::new();
     for ((place, thread), sums) in places {
+        let wall_ns = evidence.thread(thread).map_or(u64::MAX, |thread| thread.wall_ns);
+        let lost_ns = sums.iter().fold(0u64, |all, sum| all.saturating_add(sum.ns));
+        let Some(ns) = counted(&place, thread, lost_ns, wall_ns) else { continue };
         match problems.last_mut().filter(|last| last.place == place) {
             Some(last) => {
                 last.sums.extend(sums);
-                last.threads.push(thread);
+                last.by_thread.insert(thread, ns);
             }
-            None => problems.push(Problem { place, sums, threads: vec![thread] }),
+            None => problems.push(Problem { place, sums, by_thread: BTreeMap::from([(thread, ns)]) }),
         }
     }
     problems
-}
-
-fn total_ns(sums: &[&Sum]) -> u64 {
-    sums.iter().fold(0, |all, sum| all.saturating_add(sum.ns))
 }
 
 impl Problem<'_> {
@@ -88,13 +84,17 @@ impl Problem<'_> {
 
     /// `worker and 2 other threads of app`.
     pub fn who(&self, evidence: &Evidence) -> String {
-        let totals: Vec<_> = self.threads.iter().filter_map(|key| evidence.thread(*key)).collect();
+        let totals: Vec<_> = self.by_thread.keys().filter_map(|key| evidence.thread(*key)).collect();
         wording::threads(&totals)
     }
 
     /// `667 ms`.
     pub fn time(&self) -> String {
-        wording::time(total_ns(&self.sums))
+        wording::time(self.total_ns())
+    }
+
+    fn total_ns(&self) -> u64 {
+        self.by_thread.values().fold(0, |all, ns| all.saturating_add(*ns))
     }
 
     /// The longest of the place's stalls that are `of_kind` is the longest of all.
@@ -105,13 +105,13 @@ impl Problem<'_> {
         evidence: &Evidence,
         of_kind: impl Fn(&Case) -> bool,
     ) -> Conclusion<'e> {
-        let kept = self.threads.iter().flat_map(|key| self.place.stalls_of(*key, evidence));
+        let kept = self.by_thread.keys().flat_map(|key| self.place.stalls_of(*key, evidence));
         let longest = kept.filter(|case| of_kind(case)).map(Case::duration_ns).max();
         let delays = Delays {
             count: self.sums.iter().fold(0, |all, sum| all.saturating_add(sum.count)),
-            total_ns: total_ns(&self.sums),
+            total_ns: self.total_ns(),
             max_ns: longest.unwrap_or(evidence.min_stall_ns()),
         };
-        Conclusion { title, advice, threads: self.threads, delays, cases: Vec::new(), interrupts: Vec::new() }
+        conclusion::Problem::of_threads(self.by_thread, delays).conclude(title, advice)
     }
 }

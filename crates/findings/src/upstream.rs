@@ -67,18 +67,17 @@ pub(super) fn waited<'t>(
     tracks: &'t [CounterTrack],
     [total, count, longest]: [&'static str; 3],
 ) -> impl Iterator<Item = (ThreadKey, &'t str, Delays)> {
-    let value = move |prefix, thread, address, value: fn(&CounterTrack) -> u64| {
-        of_kind(tracks, prefix)
-            .find(|(of, name, _)| (*of, *name) == (thread, address))
-            .map_or(0, |(.., track)| value(track))
+    let track_of = move |prefix, thread, address| {
+        let mut tracks = of_kind(tracks, prefix);
+        tracks.find(|(of, name, _)| (*of, *name) == (thread, address)).map(|(.., track)| track)
     };
     let found = of_kind(tracks, total).map(move |(thread, address, track)| {
-        let delays = Delays {
-            count: value(count, thread, address, grown),
-            total_ns: grown(track),
-            max_ns: value(longest, thread, address, most).min(grown(track)),
-        };
-        (thread, address, delays)
+        let (count, total_ns) = (track_of(count, thread, address).map_or(0, grown), grown(track));
+        let is_whole = track.points.first().is_some_and(|(_, value)| *value == 0.0);
+        let longest = track_of(longest, thread, address).filter(|track| is_whole || grown(track) > 0);
+        // Of a part of a recording in which none was longer than those before, the mean.
+        let max_ns = longest.map_or(total_ns.div_ceil(count.max(1)), most).min(total_ns);
+        (thread, address, Delays { count, total_ns, max_ns })
     });
     found.filter(|(.., delays)| delays.count > 0)
 }
@@ -157,7 +156,7 @@ fn conclude<'e>(upstreams: &[Upstream<'e>], evidence: &'e Evidence) -> Option<Co
         name(first.address, upstreams)
     );
     let delays = delays.within(&threads, evidence);
-    Some(Problem { threads, delays, cases: Vec::new() }.conclude(title, ADVICE))
+    Some(Problem::of_all(threads, delays).conclude(title, ADVICE))
 }
 
 /// Whether requests waited so often, or one for so long, where `whole_ns` could have been waited.
@@ -194,7 +193,7 @@ mod tests {
     use super::*;
     use wallprof_model::event::{Awaited, Peer, PeerKind, PeerProcess, Role};
     use wallprof_model::profile::{Finding, StallRecord};
-    use wallprof_model::{Reason, StallReason};
+    use wallprof_model::{MonoNs, Reason, StallReason};
 
     const ADDRESS: &str = "127.0.0.1:9000";
 
@@ -219,6 +218,28 @@ mod tests {
 
     fn titles(waits: &[(u32, u64, u64, u64)], process: Option<&str>) -> Vec<String> {
         found(waits, process, Vec::new()).into_iter().map(|found| found.title).collect()
+    }
+
+    #[test]
+    fn longest_of_a_part_is_no_longer_one_before_it() {
+        let longest_ms = |total: [u64; 2], level: [u64; 2]| {
+            let mut tracks = upstream(1, ADDRESS, None, 20, 2_000, 0);
+            let of_two = |values: [u64; 2]| {
+                let points = [500, 9_000].into_iter().zip(values);
+                points.map(|(ms, value)| (MonoNs(ms * 1_000_000), value as f64 * 1e6)).collect()
+            };
+            for track in &mut tracks {
+                match &*track.counter.name {
+                    name if name.starts_with("upstream.waited ") => track.points = of_two(total),
+                    name if name.starts_with("upstream.longest ") => track.points = of_two(level),
+                    _ => {}
+                }
+            }
+            waited(&tracks, [WAITED, REQUESTS, LONGEST]).next().expect("an upstream").2.max_ns / 1_000_000
+        };
+        assert_eq!(longest_ms([0, 2_000], [700, 700]), 700, "from the first request on");
+        assert_eq!(longest_ms([5_000, 7_000], [700, 900]), 900);
+        assert_eq!(longest_ms([5_000, 7_000], [3_000, 3_000]), 100, "20 requests took 2 s");
     }
 
     #[test]

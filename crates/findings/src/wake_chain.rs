@@ -16,9 +16,8 @@ use wallprof_meaning::site::Site;
 use wallprof_model::{MonoNs, Reason, StallReason, ThreadKey};
 
 use super::case::{Case, Party, grouped};
-use super::conclusion::Conclusion;
+use super::conclusion::{Charged, Conclusion};
 use super::evidence::Evidence;
-use super::limits::Delays;
 use super::spec::{Cause, EvidenceKind, Reported, RuleSpec, Topic};
 use super::{lock, wording};
 
@@ -215,8 +214,8 @@ fn conclude<'e>(
     when: &str,
     evidence: &Evidence,
 ) -> Option<Conclusion<'e>> {
-    let delays = Delays::over(&cases, Case::duration_ns);
-    let problem = lock::problem(cases, delays, evidence)?;
+    let problem = lock::problem(Charged::over(cases, Case::duration_ns), evidence)?;
+    let delays = problem.delays;
     let title = format!(
         "{} waited for {} of {}{} {}{when} {}.",
         wording::who(&problem.cases, evidence),

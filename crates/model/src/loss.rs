@@ -12,6 +12,10 @@ macro_rules! losses {
         }
 
         impl Loss {
+    /// Those that say that waits of the threshold or longer were only added up.
+    pub const OF_FOLDED_WAITS: [Loss; 3] = [Loss::WaitsFolded, Loss::StallsFolded, Loss::StallsRingFull];
+
+
             /// Each loss once, in the order of `docs/losses.md`.
             pub const ALL: &'static [Loss] = &[$(Loss::$variant),*];
 

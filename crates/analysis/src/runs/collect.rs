@@ -17,8 +17,6 @@ use crate::totals::accounts;
 const MOST_PLACES: usize = 500;
 /// Groups of threads kept of a run: those with the most time that is not voluntary.
 const MOST_GROUPS: usize = 1_000;
-/// What says that waits of the threshold or longer were only added up.
-const FOLDED: [Loss; 3] = [Loss::WaitsFolded, Loss::StallsFolded, Loss::StallsRingFull];
 
 /// Takes the rows of one recording.
 #[derive(Debug, Default)]
@@ -77,7 +75,7 @@ impl RunCollector {
 
     pub fn finish(self, info: &RecordingInfo, threads: &[Thread], findings: &[Finding]) -> Run {
         let is_folded = |loss: &Loss| info.losses.get(loss.name()).is_some_and(|count| *count > 0);
-        let only_summed = match FOLDED.iter().any(is_folded) {
+        let only_summed = match Loss::OF_FOLDED_WAITS.iter().any(is_folded) {
             true => self.only_summed(threads),
             false => BTreeMap::new(),
         };
